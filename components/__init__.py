@@ -1,0 +1,1 @@
+"""The program: settings (validated configuration), planning (pure decisions) and the components themselves."""

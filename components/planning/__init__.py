@@ -1,0 +1,1 @@
+"""Pure decisions: plain settings in, plain values out. Nothing in here imports Pulumi or talks to a cluster."""

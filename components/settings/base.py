@@ -1,0 +1,30 @@
+"""What every settings model shares: camelCase keys, no unknown keys, no change after loading."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Strict
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+# YAML has its own numbers and booleans: text such as "2" or "yes" in their place is a mistake to be told, not converted.
+Whole = Annotated[int, Strict()]
+Flag = Annotated[bool, Strict()]
+
+T = TypeVar("T")
+
+
+class Settings(BaseModel):
+    """A part of the configuration. Python names are snake_case; the YAML keys are their camelCase aliases."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel)
+
+
+def refusal(reason: str, fix: str, *, at: str = "", value: Any = None) -> PydanticCustomError:
+    """The error that a validator raises: `reason` says why the value can not work, `fix` what to write instead.
+
+    `at` names a key below the validated value (`limits.gpus`), with `value` being what stands there.
+    """
+    # The texts travel in the context, because pydantic formats the message template with str.format.
+    return PydanticCustomError("holdfast", "{reason}", {"reason": reason, "fix": fix, "at": at, "value": value})

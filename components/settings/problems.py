@@ -1,0 +1,78 @@
+"""Problems in the configuration, told in sentences: which key, which value, why not, and what to write instead."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+NAMESPACE = "holdfast"
+_LONGEST_VALUE = 80
+_PRIVATE_NAME = re.compile(r"(password|passphrase|passwd|token|credential|apikey|api_key|privatekey|private_key)$", re.IGNORECASE)
+HIDDEN = "(hidden)"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong."""
+
+    key: str
+    """Full path of the setting, such as `holdfast:runs[0].image`."""
+    value: str | None
+    """The value as it is shown; None if nothing stands there or it is not to be shown."""
+    reason: str
+    """Why the value can not work: a sentence without its final stop."""
+    fix: str
+    """What to write instead: a sentence without its final stop."""
+
+    def __str__(self) -> str:
+        shown = self.key if self.value is None else f"{self.key} = {self.value}"
+        return f"{shown}\n    {_sentence(self.reason)}\n    Fix: {_sentence(self.fix)}"
+
+
+class SettingsError(Exception):
+    """The configuration can not work. Carries every problem that was found, in the order of the configuration."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        count = len(self.problems)
+        title = f"The stack's configuration has {count} problem{'' if count == 1 else 's'}:"
+        return "\n\n".join([title, *(f"  {problem}".replace("\n", "\n  ") for problem in self.problems)])
+
+
+def full_key(*path: str | int) -> str:
+    """`full_key("runs", 0, "image")` is `holdfast:runs[0].image`. A key with a dot stays readable in quotes."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif re.fullmatch(r"[\w-]+", part) or not text:
+            text += f".{part}" if text else part
+        else:
+            text += f'["{part}"]'
+    return f"{NAMESPACE}:{text}"
+
+
+def show(value: Any, *path: str | int) -> str:
+    """A value as JSON, shortened; hidden if it stands where a secret may stand."""
+    if is_private(*path):
+        return HIDDEN
+    if isinstance(value, str) and "\n" in value:
+        return HIDDEN
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
+
+
+def is_private(*path: str | int) -> bool:
+    """Whether what stands at this path may be a secret: environment variables, and names such as `password`."""
+    names = [part for part in path if isinstance(part, str)]
+    return "env" in names[1:] or any(_PRIVATE_NAME.search(name) for name in names)
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else f"{text}."

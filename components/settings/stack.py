@@ -1,0 +1,41 @@
+"""The whole stack's settings, and the configuration keys that they are read from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
+
+from components.settings.base import Settings
+from components.settings.cluster import ClusterSettings
+from components.settings.formats import DnsLabel
+from components.settings.gpu_operator import GpuOperatorSettings
+from components.settings.node_pool import NodePoolSettings
+from components.settings.run import RunSettings
+from components.settings.team import TeamSettings
+
+NAMESPACE = "holdfast"
+"""Namespace of the configuration keys. It does not follow the project's name, so that a copied project keeps its files."""
+
+SETTING_KEYS: Mapping[str, Literal["text", "object"]] = MappingProxyType(
+    {
+        "environment": "text",
+        "cluster": "object",
+        "nodePools": "object",
+        "gpuOperator": "object",
+        "teams": "object",
+        "runs": "object",
+    }
+)
+"""Every key of the stack's configuration, without its namespace, and whether it is plain text or structured."""
+
+
+class StackSettings(Settings):
+    """One environment: the cluster, its GPU pools, the operator, the teams and their runs."""
+
+    environment: DnsLabel
+    cluster: ClusterSettings
+    node_pools: tuple[NodePoolSettings, ...]
+    gpu_operator: GpuOperatorSettings = GpuOperatorSettings()
+    teams: tuple[TeamSettings, ...] = ()
+    runs: tuple[RunSettings, ...] = ()
