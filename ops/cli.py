@@ -1,0 +1,184 @@
+"""The command line: one function per verb, which reads its options and calls the verb's module.
+
+Modules are imported when their verb runs, so that `./holdfast env` starts in a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from ops import console
+from ops.errors import describe
+from ops.exit_codes import MEANING, ExitCode
+from ops.stacks import DEFAULT_STACK, load_stack
+
+EPILOG = "Exit codes: " + "; ".join(f"{int(code)} {text}" for code, text in MEANING.items()) + "."
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": False}
+
+app = typer.Typer(
+    name="holdfast",
+    help="GPU training on Kubernetes, declared with Pulumi; runs survive preemption.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+StackOption = Annotated[
+    str, typer.Option("--stack", "-s", envvar="PULUMI_STACK", help="Which Pulumi.<stack>.yaml to work on.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+RunArgument = Annotated[str, typer.Argument(help="The run's id, such as run-001.")]
+PulumiArguments = Annotated[list[str] | None, typer.Argument(help="After `--`: options for pulumi itself.")]
+
+
+@app.command(context_settings=PASS_ON)
+def up(
+    stack: StackOption = DEFAULT_STACK,
+    timeout: Annotated[
+        float | None, typer.Option(help="Follow the runs this many seconds at most. Default: each run's deadline.")
+    ] = None,
+    as_json: JsonOption = False,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Do not follow the runs.")] = False,
+    arguments: PulumiArguments = None,
+) -> int:
+    """Bring the stack up (the rehearsal stack with its cluster) and follow its runs until they are over."""
+    from ops.verbs.up import up as verb
+
+    return verb(load_stack(stack), timeout, as_json, detach, arguments or [])
+
+
+@app.command()
+def status(stack: StackOption = DEFAULT_STACK, as_json: JsonOption = False) -> int:
+    """Show nodes, operator, quotas and runs, and what is not as it should be."""
+    from ops.verbs.status import status as verb
+
+    return verb(load_stack(stack), as_json)
+
+
+@app.command()
+def logs(
+    run: RunArgument,
+    stack: StackOption = DEFAULT_STACK,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stream, over all Pods, until the run is over.")] = False,
+    previous: Annotated[bool, typer.Option("--previous", "-p", help="The Pod before the newest.")] = False,
+    every: Annotated[bool, typer.Option("--all", "-a", help="All Pods of all attempts, oldest first.")] = False,
+) -> int:
+    """Print what a run's Pods said."""
+    from ops.verbs.logs import logs as verb
+
+    return verb(load_stack(stack), run, follow, previous, every)
+
+
+@app.command(context_settings=PASS_ON)
+def preview(stack: StackOption = DEFAULT_STACK, arguments: PulumiArguments = None) -> int:
+    """Show what `up` would change, judged by the policy pack."""
+    from ops.verbs.preview import preview as verb
+
+    return verb(load_stack(stack), arguments or [])
+
+
+@app.command()
+def env(
+    stack: StackOption = DEFAULT_STACK,
+    as_json: JsonOption = False,
+    shell: Annotated[str, typer.Option(help="bash (also zsh and sh) or fish.")] = "",
+) -> int:
+    """Print what a shell needs for plain pulumi and kubectl: eval "$(./holdfast env)"."""
+    from ops.verbs.env import env as verb
+
+    wanted = shell or ("fish" if os.environ.get("SHELL", "").endswith("/fish") else "bash")
+    if wanted not in ("bash", "zsh", "sh", "fish"):
+        raise typer.BadParameter(f"{wanted!r} is not a shell that it writes for: bash, zsh, sh, fish.")
+    return verb(load_stack(stack), as_json, wanted)
+
+
+@app.command()
+def cancel(run: RunArgument, stack: StackOption = DEFAULT_STACK) -> int:
+    """Declare a run cancelled; the next `up` removes its Job and leaves its checkpoints."""
+    from ops.verbs.attempts import cancel as verb
+
+    return verb(load_stack(stack), run)
+
+
+@app.command()
+def retry(
+    run: RunArgument,
+    stack: StackOption = DEFAULT_STACK,
+    force: Annotated[bool, typer.Option("--force", help="Also where the run works, or has its result.")] = False,
+) -> int:
+    """Declare another attempt of a failed run; the next `up` makes its Job."""
+    from ops.verbs.attempts import retry as verb
+
+    return verb(load_stack(stack), run, force)
+
+
+@app.command(context_settings=PASS_ON)
+def test(
+    tier: Annotated[str, typer.Option("--tier", "-t", help="unit, policies, cli, rehearsal or all.")] = "all",
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the test cluster up for the next time.")] = False,
+    arguments: Annotated[list[str] | None, typer.Argument(help="After `--`: options for pytest.")] = None,
+) -> int:
+    """Run the tests, tier by tier; the rehearsal tier has a cluster of its own."""
+    from ops.verbs.test import Tier
+    from ops.verbs.test import test as verb
+
+    if tier not in list(Tier):
+        raise typer.BadParameter(f"{tier!r} is not a tier: {', '.join(Tier)}.")
+    return verb(Tier(tier), keep, arguments or [])
+
+
+@app.command()
+def down(
+    stack: StackOption = DEFAULT_STACK,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    tests: Annotated[bool, typer.Option("--tests", help="The cluster of `./holdfast test` instead.")] = False,
+) -> int:
+    """End the rehearsal cluster, its runs and its Pulumi state. Touches no other cluster."""
+    from ops.verbs.down import down as verb
+
+    return verb(load_stack(stack), yes, tests)
+
+
+@app.command()
+def version() -> int:
+    """Print this release's version and those of the programs that it pins."""
+    from ops.verbs.version import version as verb
+
+    return verb()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code. Whatever fails is told in sentences on standard error."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(words, prog_name="holdfast", standalone_mode=False)
+        return int(code or 0)
+    except BrokenPipeError:
+        # The reader (head, less) has gone; keep the interpreter from complaining when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(ExitCode.OK)
+    except (KeyboardInterrupt, Exception) as error:
+        return _tell(error)
+
+
+def _tell(error: BaseException) -> int:
+    # Typer carries its own copy of click, whose classes have no public name: they are told by what they offer.
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):
+        error.show() if hasattr(error, "show") else console.error(error.format_message())
+        return int(ExitCode.USAGE)
+    if isinstance(error, typer.Abort):
+        error = KeyboardInterrupt()
+    sentence, code = describe(error)
+    console.error(sentence)
+    if code is ExitCode.INTERNAL and os.environ.get("HOLDFAST_DEBUG"):
+        traceback.print_exception(error)
+    return int(code)

@@ -1,0 +1,121 @@
+"""The Pulumi program as a subprocess: which one, in which environment, on which stack."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ops.errors import OpsError
+from ops.exit_codes import ExitCode
+from ops.stacks import ROOT, Stack
+
+PACK = "policies"
+
+
+class Pulumi:
+    """Runs the engine for one stack. `env` is the whole environment, as ops.stacks.environment makes it."""
+
+    def __init__(self, stack: Stack, env: Mapping[str, str], root: Path = ROOT) -> None:
+        self.stack = stack
+        self.root = root
+        self.env = dict(env)
+        self.program = _find(self.env)
+
+    def stream(self, *arguments: str, quiet_output: bool = False) -> int:
+        """Run with this terminal's input and output; the exit code. Ctrl-C is pulumi's to answer, and is waited for.
+
+        With `quiet_output` everything goes to standard error, so that standard output stays one JSON document.
+        """
+        output = sys.stderr if quiet_output else None
+        process = subprocess.Popen([self.program, *arguments], cwd=self.root, env=self.env, stdout=output)
+        interrupted = False
+        while True:
+            try:
+                code = process.wait()
+            except KeyboardInterrupt:
+                # The terminal has sent it to pulumi too, which writes its state before it ends.
+                interrupted = True
+            else:
+                if interrupted:
+                    raise KeyboardInterrupt
+                return code
+
+    def capture(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.program, *arguments, "--non-interactive"],
+            cwd=cwd or self.root,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def ensure_rehearsal_stack(self) -> None:
+        """Make the rehearsal's stack in its own backend where it is missing, and select it for plain `pulumi`.
+
+        `stack init` writes an `encryptionsalt` into the stack's file. It is run beside a copy of Pulumi.yaml, so
+        that the tracked file stays as it is; the engine finds the key in the state instead, which is what
+        PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER=true is for (pulumi#17236).
+        """
+        if self.capture("stack", "select", self.stack.name).returncode == 0:
+            return
+        with tempfile.TemporaryDirectory(prefix="holdfast-init-") as scratch:
+            shutil.copy(self.root / "Pulumi.yaml", scratch)
+            made = self.capture("stack", "init", self.stack.name, cwd=Path(scratch))
+        if made.returncode != 0 and "already exists" not in made.stderr:
+            raise OpsError(f"The stack {self.stack.name} could not be made: {_said(made)}")
+        selected = self.capture("stack", "select", self.stack.name)
+        if selected.returncode != 0:
+            raise OpsError(f"The stack {self.stack.name} could not be selected: {_said(selected)}")
+
+    def up(self, extra: Sequence[str] = (), quiet_output: bool = False) -> int:
+        return self.stream("up", "--yes", "--skip-preview", *self._common(), *extra, quiet_output=quiet_output)
+
+    def preview(self, extra: Sequence[str] = ()) -> int:
+        return self.stream("preview", *self._common(), *extra)
+
+    def outputs(self) -> dict[str, Any]:
+        """The stack's outputs as plain values; secrets stay hidden."""
+        answer = self.capture("stack", "output", "--json", "--stack", self.stack.name)
+        if answer.returncode != 0:
+            raise OpsError(
+                f"The outputs of stack {self.stack.name} can not be read: {_said(answer)}", code=ExitCode.UNAVAILABLE
+            )
+        return json.loads(answer.stdout or "{}")
+
+    def set_config(self, path: str, value: str) -> None:
+        """Write one value at a path such as holdfast:runs[0].attempt into the stack's file."""
+        answer = self.capture("config", "set", "--path", path, value, "--stack", self.stack.name)
+        if answer.returncode != 0:
+            raise OpsError(f"{path} could not be written to {self.stack.file.name}: {_said(answer)}")
+
+    def _common(self) -> list[str]:
+        return ["--stack", self.stack.name, "--policy-pack", str(self.root / PACK)]
+
+
+def _find(env: dict[str, str]) -> str:
+    """pulumi on the environment's PATH, else the one of the toolchain's cache, which is then put last on PATH."""
+    if found := shutil.which("pulumi", path=env.get("PATH", "")):
+        return found
+    from rehearsal import toolchain
+
+    folder = toolchain.bin_dir()
+    env["PATH"] = f"{env.get('PATH', '')}:{folder}"
+    if found := shutil.which("pulumi", path=env["PATH"]):
+        return found
+    raise OpsError(
+        "There is no pulumi on PATH, and none in the toolchain's cache.",
+        "Install the Pulumi CLI, or run `./holdfast up` once, which fetches or builds it.",
+        ExitCode.UNAVAILABLE,
+    )
+
+
+def _said(answer: subprocess.CompletedProcess[str]) -> str:
+    lines = [line for line in (answer.stderr or answer.stdout).splitlines() if line.strip()]
+    return " ".join(line.removeprefix("error: ").strip() for line in lines[:4]) or f"exit code {answer.returncode}"
