@@ -19,7 +19,6 @@ from ops.exit_codes import MEANING, ExitCode
 from ops.stacks import DEFAULT_STACK, load_stack
 
 EPILOG = "Exit codes: " + "; ".join(f"{int(code)} {text}" for code, text in MEANING.items()) + "."
-PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": False}
 
 app = typer.Typer(
     name="holdfast",
@@ -39,7 +38,7 @@ RunArgument = Annotated[str, typer.Argument(help="The run's id, such as run-001.
 PulumiArguments = Annotated[list[str] | None, typer.Argument(help="After `--`: options for pulumi itself.")]
 
 
-@app.command(context_settings=PASS_ON)
+@app.command()
 def up(
     stack: StackOption = DEFAULT_STACK,
     timeout: Annotated[
@@ -49,7 +48,10 @@ def up(
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Do not follow the runs.")] = False,
     arguments: PulumiArguments = None,
 ) -> int:
-    """Bring the stack up (the rehearsal stack with its cluster) and follow its runs until they are over."""
+    """Bring the stack up and follow its runs.
+
+    The rehearsal stack gets its cluster first. Ends when every run is over, with metrics and hashes.
+    """
     from ops.verbs.up import up as verb
 
     return verb(load_stack(stack), timeout, as_json, detach, arguments or [])
@@ -57,7 +59,7 @@ def up(
 
 @app.command()
 def status(stack: StackOption = DEFAULT_STACK, as_json: JsonOption = False) -> int:
-    """Show nodes, operator, quotas and runs, and what is not as it should be."""
+    """Show nodes, operator, quotas and runs."""
     from ops.verbs.status import status as verb
 
     return verb(load_stack(stack), as_json)
@@ -77,9 +79,9 @@ def logs(
     return verb(load_stack(stack), run, follow, previous, every)
 
 
-@app.command(context_settings=PASS_ON)
+@app.command()
 def preview(stack: StackOption = DEFAULT_STACK, arguments: PulumiArguments = None) -> int:
-    """Show what `up` would change, judged by the policy pack."""
+    """Show what up would change, with policies."""
     from ops.verbs.preview import preview as verb
 
     return verb(load_stack(stack), arguments or [])
@@ -91,7 +93,10 @@ def env(
     as_json: JsonOption = False,
     shell: Annotated[str, typer.Option(help="bash (also zsh and sh) or fish.")] = "",
 ) -> int:
-    """Print what a shell needs for plain pulumi and kubectl: eval "$(./holdfast env)"."""
+    """Print the environment for pulumi and kubectl.
+
+    Use it in a shell: eval "$(./holdfast env)"; in fish: ./holdfast env --shell fish | source
+    """
     from ops.verbs.env import env as verb
 
     wanted = shell or ("fish" if os.environ.get("SHELL", "").endswith("/fish") else "bash")
@@ -102,7 +107,10 @@ def env(
 
 @app.command()
 def cancel(run: RunArgument, stack: StackOption = DEFAULT_STACK) -> int:
-    """Declare a run cancelled; the next `up` removes its Job and leaves its checkpoints."""
+    """Declare a run cancelled.
+
+    The next up removes its Job and leaves its checkpoints.
+    """
     from ops.verbs.attempts import cancel as verb
 
     return verb(load_stack(stack), run)
@@ -114,19 +122,25 @@ def retry(
     stack: StackOption = DEFAULT_STACK,
     force: Annotated[bool, typer.Option("--force", help="Also where the run works, or has its result.")] = False,
 ) -> int:
-    """Declare another attempt of a failed run; the next `up` makes its Job."""
+    """Declare another attempt of a failed run.
+
+    The next up makes a new Job, which resumes from the last checkpoint.
+    """
     from ops.verbs.attempts import retry as verb
 
     return verb(load_stack(stack), run, force)
 
 
-@app.command(context_settings=PASS_ON)
+@app.command()
 def test(
     tier: Annotated[str, typer.Option("--tier", "-t", help="unit, policies, cli, rehearsal or all.")] = "all",
     keep: Annotated[bool, typer.Option("--keep", help="Leave the test cluster up for the next time.")] = False,
     arguments: Annotated[list[str] | None, typer.Argument(help="After `--`: options for pytest.")] = None,
 ) -> int:
-    """Run the tests, tier by tier; the rehearsal tier has a cluster of its own."""
+    """Run the tests, tier by tier.
+
+    The rehearsal tier makes a cluster of its own and ends it.
+    """
     from ops.verbs.test import Tier
     from ops.verbs.test import test as verb
 
@@ -141,7 +155,10 @@ def down(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     tests: Annotated[bool, typer.Option("--tests", help="The cluster of `./holdfast test` instead.")] = False,
 ) -> int:
-    """End the rehearsal cluster, its runs and its Pulumi state. Touches no other cluster."""
+    """End the rehearsal cluster.
+
+    Its runs, checkpoints and Pulumi state go with it; caches stay. No other cluster is ever touched.
+    """
     from ops.verbs.down import down as verb
 
     return verb(load_stack(stack), yes, tests)
@@ -149,7 +166,7 @@ def down(
 
 @app.command()
 def version() -> int:
-    """Print this release's version and those of the programs that it pins."""
+    """Print the versions of everything pinned."""
     from ops.verbs.version import version as verb
 
     return verb()

@@ -31,8 +31,10 @@ def describe(error: BaseException) -> tuple[str, ExitCode]:
     if isinstance(error, KeyboardInterrupt):
         return "Stopped.", ExitCode.INTERRUPTED
     names = {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}
-    if any(name.startswith("components.settings") for name in names):
+    if any(name.startswith(("components.settings", "components.planning")) for name in names):
         return str(error), ExitCode.USAGE
+    if any(name.startswith("components.cluster_resources") for name in names):
+        return str(error), ExitCode.UNAVAILABLE
     if "urllib3.exceptions.HTTPError" in names:
         return (
             f"The cluster's API server did not answer: {_short(error)}\n"

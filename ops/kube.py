@@ -72,9 +72,9 @@ class Kube:
     def daemon_sets(self, namespace: str) -> list[dict[str, Any]]:
         return self._list(f"/apis/apps/v1/namespaces/{namespace}/daemonsets")
 
-    def get(self, path: str) -> dict[str, Any] | None:
-        """Any one object by its API path; None where it, or its kind, does not exist."""
-        return self._json(path, {}, missing_ok=True)
+    def get(self, path: str, **query: str) -> dict[str, Any] | None:
+        """Any one object or list by its API path; None where it, or its kind, does not exist."""
+        return self._json(path, query, missing_ok=True)
 
     def log(self, namespace: str, pod: str, container: str = "trainer", tail: int | None = None) -> str:
         """The container's log; empty where it has not started or its Pod is gone."""

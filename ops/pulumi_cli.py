@@ -63,6 +63,7 @@ class Pulumi:
         that the tracked file stays as it is; the engine finds the key in the state instead, which is what
         PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER=true is for (pulumi#17236).
         """
+        _make_folders(self.env)
         if self.capture("stack", "select", self.stack.name).returncode == 0:
             return
         with tempfile.TemporaryDirectory(prefix="holdfast-init-") as scratch:
@@ -97,6 +98,14 @@ class Pulumi:
 
     def _common(self) -> list[str]:
         return ["--stack", self.stack.name, "--policy-pack", str(self.root / PACK)]
+
+
+def _make_folders(env: Mapping[str, str]) -> None:
+    """The engine makes neither its home's parents nor the folder of a file:// backend."""
+    backend = env.get("PULUMI_BACKEND_URL", "")
+    for folder in (env.get("PULUMI_HOME", ""), backend.removeprefix("file://") if backend.startswith("file://") else ""):
+        if folder:
+            Path(folder).mkdir(parents=True, exist_ok=True)
 
 
 def _find(env: dict[str, str]) -> str:

@@ -10,7 +10,6 @@ import typer
 from ops import console
 from ops.errors import OpsError
 from ops.exit_codes import ExitCode
-from ops.machine import need_linux_root
 from ops.stacks import Stack
 from ops.verbs.test import test_state_dir
 from rehearsal.progress import Progress
@@ -27,7 +26,6 @@ def down(stack: Stack, yes: bool, tests: bool) -> ExitCode:
             f"To remove what that stack made, run `pulumi destroy --stack {stack.name}`.",
             ExitCode.USAGE,
         )
-    need_linux_root("down")
     if tests:
         os.environ["HOLDFAST_STATE"] = str(test_state_dir())
     from rehearsal import cluster, state

@@ -17,7 +17,6 @@ from ops import console
 from ops.bootstrap import BootstrapError, ensure_packages
 from ops.errors import OpsError
 from ops.exit_codes import ExitCode
-from ops.machine import need_linux_root
 from ops.stacks import ROOT
 from rehearsal.progress import Progress
 
@@ -59,7 +58,9 @@ def test(tier: Tier, keep: bool, extra: Sequence[str]) -> ExitCode:
     """
     tiers = ORDER if tier is Tier.ALL else (tier,)
     if Tier.REHEARSAL in tiers:
-        need_linux_root("test --tier rehearsal")
+        from rehearsal import machine
+
+        machine.require()  # told now, not after the other tiers
     RESULTS.mkdir(exist_ok=True)
     try:
         ensure_packages(TRAINER_REQUIREMENTS, "trainer")

@@ -11,7 +11,6 @@ from ops.errors import OpsError
 from ops.exit_codes import ExitCode
 from ops.follow import Followed, exit_code, follow
 from ops.kube import Kube
-from ops.machine import need_linux_root
 from ops.observe import declared, observe
 from ops.pulumi_cli import Pulumi
 from ops.runs import Phase, RunView, seconds_between
@@ -27,8 +26,9 @@ def up(stack: Stack, timeout_seconds: float | None, as_json: bool, detach: bool,
     check(stack)
     progress = Progress()
     if stack.rehearsal:
-        need_linux_root("up")
-        _rehearsal(progress)
+        from rehearsal import cluster
+
+        cluster.up(progress)
     env = environment(stack)
     pulumi = Pulumi(stack, env)
     if stack.rehearsal:
@@ -58,17 +58,6 @@ def up(stack: Stack, timeout_seconds: float | None, as_json: bool, detach: bool,
             show(item, began)
         where_next(followed, stack)
     return exit_code(followed)
-
-
-def _rehearsal(progress: Progress) -> None:
-    from rehearsal import cluster, machine
-
-    if problems := machine.missing():
-        lines = [f"  - {problem.problem} {problem.fix}".rstrip() for problem in problems]
-        raise OpsError(
-            "This machine can not carry the rehearsal cluster yet:", "\n".join(lines), ExitCode.UNAVAILABLE
-        )
-    cluster.up(progress)
 
 
 def _faults() -> list[str]:
