@@ -1,0 +1,57 @@
+"""The rehearsal's API server, through the official client, as the admin identity."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import urllib3
+import yaml
+from kubernetes import client, config, dynamic
+from kubernetes.client.exceptions import ApiException
+
+from rehearsal.pki import CONTEXT
+from rehearsal.state import state_dir
+
+FIELD_MANAGER = "holdfast-rehearsal"
+
+
+@functools.cache
+def api_client() -> client.ApiClient:
+    return config.new_client_from_config(str(state_dir() / "kubeconfig"), context=CONTEXT)
+
+
+def core() -> client.CoreV1Api:
+    return client.CoreV1Api(api_client())
+
+
+def ready_problem() -> str:
+    """Empty when /readyz answers ok; else a few words."""
+    try:
+        server = api_client().configuration.host
+        answer = api_client().call_api("GET", f"{server}/readyz", header_params={}, _request_timeout=2)
+        return "" if answer.status == 200 else f"the API server (it answers {answer.status})"
+    except ApiException as error:
+        return f"the API server (it answers {error.status})"
+    except urllib3.exceptions.HTTPError as error:
+        return f"the API server ({type(error).__name__})"
+
+
+def apply(manifests: str) -> None:
+    """Server-side apply of every document of a YAML text."""
+    dynamic_client = _dynamic()
+    for document in yaml.safe_load_all(manifests):
+        kind = dynamic_client.resources.get(api_version=document["apiVersion"], kind=document["kind"])
+        dynamic_client.server_side_apply(
+            kind,
+            body=document,
+            name=document["metadata"]["name"],
+            namespace=document["metadata"].get("namespace"),
+            field_manager=FIELD_MANAGER,
+            force_conflicts=True,
+        )
+
+
+@functools.cache
+def _dynamic() -> Any:
+    return dynamic.DynamicClient(api_client())

@@ -1,0 +1,197 @@
+"""The rehearsal cluster as a whole: up, down, what is broken, and what a shell needs to use it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from rehearsal import cgroups, control_plane, machine, network, node, node_images, processes, toolchain
+from rehearsal.addresses import addresses
+from rehearsal.errors import RehearsalError
+from rehearsal.pki import CONTEXT
+from rehearsal.progress import Progress, Step
+from rehearsal.state import CHECKOUT, cache_dir, lock, read_record, rehearsal_id, state_dir
+from rehearsal.waiting import wait_until
+
+CLUSTER_PROGRAMS = (*control_plane.PROGRAMS, *node.PROGRAMS, "containerd-shim-runc-v2", "ctr", "coredns")
+PROVISIONER = "provisioner"
+IMAGES = ("pause", "coredns", "gpu-operator", "trainer")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something of the cluster that should run and does not."""
+
+    what: str
+    sentence: str
+    log: Path
+
+
+def exists() -> bool:
+    """Whether `up` has ever begun here and `down` has not ended it."""
+    return (state_dir() / "kubeconfig").exists()
+
+
+def up(progress: Progress) -> None:
+    """Bring the cluster up: make what is missing, start what has ended, leave alone what runs.
+
+    Raises RehearsalError naming what the machine lacks, or what was not ready in time.
+    """
+    machine.require()
+    with lock():
+        machine.install_packages(progress)
+        with ThreadPoolExecutor() as pool:
+            # Images need the network most of the time, builds the processor: side by side they take the longer of both.
+            images = {name: pool.submit(node_images.build, name, progress) for name in IMAGES if name != "coredns"}
+            programs = toolchain.ensure(CLUSTER_PROGRAMS, progress)
+            images["coredns"] = pool.submit(node_images.build, "coredns", progress)
+            _start(progress, programs, images, pool)
+            toolchain.link(toolchain.ensure(toolchain.PULUMI_PROGRAMS, progress))
+            _wait_for_images(images, progress)
+
+
+def _start(
+    progress: Progress, programs: dict[str, Path], images: dict[str, Future[node_images.Image]], pool: ThreadPoolExecutor
+) -> None:
+    plan = addresses()
+    who = control_plane.identities(plan)
+    with progress.step("Starting the control plane", 10) as step:
+        network.up(plan, len(node.NODES))
+        pending = [pool.submit(node.start, each, plan, who, programs, step) for each in node.NODES]
+        control_plane.start(plan, who, programs, step)
+        processes.start(PROVISIONER, [sys.executable, "-m", "rehearsal.provisioner"], environment=_own_environment())
+    with progress.step("Starting the nodes", 15) as step:
+        for each in pending:
+            each.result()
+        small = ("pause", "gpu-operator")
+        imports = [
+            pool.submit(node_images.ensure_imported, each, images[name].result(), programs)
+            for each in node.NODES
+            for name in ((*small, "coredns") if each.pool == "system" else small)
+        ]
+        for done in imports:
+            done.result()
+        from rehearsal import addons
+
+        addons.install(plan, images["coredns"].result().reference)
+        wait_until(_unready_nodes, limit_seconds=90, step=step, fix="Run `./holdfast status`.")
+        wait_until(addons.dns_problem, limit_seconds=90, step=step, fix="Run `./holdfast status`.")
+    with progress.step("Importing the training image into the GPU nodes", 25):
+        trainer = images["trainer"].result()
+        imports = [
+            pool.submit(node_images.ensure_imported, each, trainer, programs)
+            for each in node.NODES
+            if each.pool == "gpu"
+        ]
+        for done in imports:
+            done.result()
+
+
+def _own_environment() -> dict[str, str]:
+    """The provisioner finds this rehearsal's state by the same variables as the command that started it."""
+    import os
+
+    return {**os.environ, "HOLDFAST_STATE": str(state_dir()), "PYTHONPATH": str(CHECKOUT)}
+
+
+def _wait_for_images(images: dict[str, Future[node_images.Image]], progress: Progress) -> None:
+    node_images.record({name: future.result() for name, future in images.items()})
+
+
+def _unready_nodes() -> str:
+    from rehearsal.api import core
+
+    ready = set()
+    for found in core().list_node().items:
+        if any(c.type == "Ready" and c.status == "True" for c in found.status.conditions or []):
+            ready.add(found.metadata.name)
+    return ", ".join(each.name for each in node.NODES if each.name not in ready)
+
+
+def _expected() -> Iterator[tuple[str, str]]:
+    for name in control_plane.NAMES:
+        yield name, f"{name} of the control plane"
+    yield PROVISIONER, "the volume provisioner"
+    for each in node.NODES:
+        for program in ("node", *node.PROGRAMS):
+            what = "the namespaces" if program == "node" else program
+            yield each.process(program), f"{what} of node {each.name}"
+
+
+def faults() -> list[Fault]:
+    """Every process of the cluster that has ended, by name, with its last words. Empty where all run."""
+    found = []
+    for name, what in _expected():
+        if not processes.running(name):
+            words = processes.last_words(name, lines=1)
+            sentence = f"{what[0].upper()}{what[1:]} is not running. {words}".strip()
+            found.append(Fault(name, f"{sentence} `./holdfast up` starts it again.", processes.log_path(name)))
+    return found
+
+
+def images() -> dict[str, str]:
+    """Image name -> reference by digest, as this rehearsal's nodes have them."""
+    return read_record("images")
+
+
+def environment() -> dict[str, str]:
+    """The variables with which plain `pulumi` and `kubectl` work on this cluster, with the policy pack on."""
+    if not exists():
+        raise RehearsalError("There is no rehearsal cluster yet.", "Run `./holdfast up` first.")
+    known = images()
+    if not {"trainer", "gpu-operator"} <= set(known):
+        raise RehearsalError("The rehearsal cluster is half made: its images are not there.", "Run `./holdfast up`.")
+    pulumi = state_dir() / "pulumi"
+    return {
+        **toolchain.tool_environment(pulumi / "home", pulumi / "backend"),
+        "PULUMI_OPTION_POLICY_PACK": str(CHECKOUT / "policies"),
+        "KUBECONFIG": str(state_dir() / "kubeconfig"),
+        "HOLDFAST_KUBECONFIG": str(state_dir() / "kubeconfig"),
+        "HOLDFAST_CONTEXT": CONTEXT,
+        "HOLDFAST_TRAINER_IMAGE": known["trainer"],
+        "HOLDFAST_OPERATOR_IMAGE": known["gpu-operator"],
+    }
+
+
+def down(progress: Progress) -> None:
+    """Remove every trace of the cluster: processes, mounts, namespaces, interfaces, rules, cgroups and files.
+
+    The caches (toolchain, images) stay. Safe to call at any time, on a half-made or broken cluster too.
+    """
+    if not state_dir().exists():
+        progress.say("There is no rehearsal cluster.")
+        return
+    if sys.platform != "linux" or not _is_root():
+        raise RehearsalError("Taking a rehearsal cluster down needs root.", "Run it as root.")
+    with lock(), progress.step("Taking the rehearsal cluster down", 6) as step:
+        _stop_everything(step)
+        cgroups.remove()
+        network.down(len(node.NODES))
+        node.remove_mount_points()
+        shutil.rmtree(state_dir())
+        with contextlib.suppress(OSError):
+            state_dir().parent.rmdir()  # only where it is empty: another checkout's rehearsal may be beside ours
+
+
+def _is_root() -> bool:
+    import os
+
+    return os.geteuid() == 0
+
+
+def _stop_everything(step: Step) -> None:
+    """Nodes first: the end of a node's first process is the end of all in its pid namespace."""
+    for each in node.NODES:
+        step.note(f"ending {each.name}")
+        processes.stop(each.process("node"), grace_seconds=0)
+        for program in node.PROGRAMS:
+            processes.stop(each.process(program), grace_seconds=0)
+    for name in (PROVISIONER, *reversed(control_plane.NAMES)):
+        step.note(f"ending {name}")
+        processes.stop(name)

@@ -1,0 +1,28 @@
+"""Images on nodes: built once, imported into each node's containerd, never pulled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rehearsal import images
+from rehearsal.images import BuiltImage as Image
+from rehearsal.node import Node, ctr
+from rehearsal.progress import Progress
+from rehearsal.state import write_record
+
+
+def build(name: str, progress: Progress) -> Image:
+    return images.build(name, progress)
+
+
+def ensure_imported(node: Node, image: Image, programs: Mapping[str, Path]) -> None:
+    """Import an image's archive unless the node has it. The reference by digest exists afterwards."""
+    present = ctr(node, programs, "images", "list", "--quiet").split()
+    if image.reference not in present:
+        ctr(node, programs, "images", "import", *images.import_arguments(image))
+
+
+def record(built: Mapping[str, Image]) -> None:
+    """Write the references down for `environment`."""
+    write_record("images", {name: image.reference for name, image in built.items()})

@@ -1,0 +1,110 @@
+"""The third-party programs: found on PATH, taken from an official release, or built from pinned Go modules."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rehearsal.progress import Progress
+from rehearsal.state import cache_dir, write_atomically
+from rehearsal.toolchain import build, find, release
+from rehearsal.toolchain.programs import PROGRAMS, PULUMI, Program
+
+__all__ = ["PULUMI_PROGRAMS", "bin_dir", "ensure", "tool_environment"]
+
+PULUMI_PROGRAMS = ("pulumi", "pulumi-resource-kubernetes")
+SHIMS = Path(__file__).with_name("shims")
+
+
+def cached(program: Program) -> Path:
+    return cache_dir() / "toolchain" / f"{program.module}-{program.version}" / program.name
+
+
+def ensure(programs: Sequence[str], progress: Progress) -> dict[str, Path]:
+    """The path of each named program, made available if it is not yet. A finished program enters the cache at once.
+
+    Raises RehearsalError when a program is in none of the three places.
+    """
+    found = {}
+    for name in programs:
+        program = PROGRAMS[name]
+        target = cached(program)
+        if target.exists():
+            found[name] = target
+        elif on_path := find.on_path(program):
+            found[name] = on_path
+        elif release.fetch(program, target, progress):
+            found[name] = target
+        else:
+            build.build(program, target, progress)
+            found[name] = target
+    return found
+
+
+def bin_dir() -> Path:
+    """A folder of links to pulumi, its plugins and kubectl, for the front of PATH. One per Python environment."""
+    key = hashlib.sha256(f"{sys.executable} {PULUMI}".encode()).hexdigest()[:8]
+    return cache_dir() / "bin" / key
+
+
+def link(found: dict[str, Path], folder: Path | None = None) -> Path:
+    """Fill `bin_dir()` with links to the given programs, and with the Python plugins where a source build lacks them."""
+    folder = folder or bin_dir()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, target in found.items():
+        _relink(folder / name, target)
+    if "pulumi" in found:
+        siblings = found["pulumi"].parent
+        names = ("pulumi-language-python", "pulumi-language-python-exec", "pulumi-resource-pulumi-python")
+        official = [siblings / name for name in names]
+        if all(path.exists() for path in official) and found["pulumi"] != cached(PROGRAMS["pulumi"]):
+            for path in official:
+                _relink(folder / path.name, path)
+        else:
+            _write_shims(folder)
+    return folder
+
+
+def _relink(path: Path, target: Path) -> None:
+    if path.is_symlink() and path.readlink() == target:
+        return
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+def _write_shims(folder: Path) -> None:
+    """The language host and the dynamic-provider plugin, which Pulumi publishes only inside its release archive."""
+    host = SHIMS / "language_host.py"
+    executor = cached(PROGRAMS["pulumi"]).with_name("pulumi-language-python-exec")
+    _relink(folder / "pulumi-language-python-exec", executor)
+    scripts = {
+        "pulumi-language-python": f'exec "{sys.executable}" -u "{host}" --executor="{executor}" "$@"',
+        # The engine runs it in the program's folder, so that the program's own modules can be imported.
+        "pulumi-resource-pulumi-python": f'exec "{sys.executable}" -u -m pulumi.dynamic "$@"',
+    }
+    for name, line in scripts.items():
+        text = f"#!/bin/sh\n{line}\n"
+        path = folder / name
+        if not path.exists() or path.read_text() != text:
+            write_atomically(path, text, mode=0o755)
+
+
+def tool_environment(pulumi_home: Path, backend: Path) -> dict[str, str]:
+    """What a shell needs so that plain `pulumi` works on a local backend, without touching the user's own Pulumi.
+
+    `pulumi_home` and `backend` are folders of the caller's choice.
+    """
+    return {
+        "PATH": f"{bin_dir()}:{os.environ['PATH']}",
+        "PULUMI_HOME": str(pulumi_home),
+        "PULUMI_BACKEND_URL": f"file://{backend}",
+        # The rehearsal's secrets protect nothing: its state dies with it. Real environments name a secrets provider.
+        "PULUMI_CONFIG_PASSPHRASE": "rehearsal",
+        # The stack's own state knows its secrets provider, so that no salt is written into the tracked stack file.
+        "PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true",
+        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+        "PULUMI_SKIP_UPDATE_CHECK": "true",
+    }

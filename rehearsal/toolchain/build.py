@@ -1,0 +1,98 @@
+"""Builds from pinned Go modules."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+
+from rehearsal.errors import RehearsalError
+from rehearsal.progress import Progress
+from rehearsal.state import cache_dir, read_json, write_atomically
+from rehearsal.toolchain import find, release
+from rehearsal.toolchain.programs import Program
+
+MODULES = Path(__file__).with_name("modules")
+OLDEST_GO = (1, 26, 0)
+LAUNCHER = "pulumi-language-python-exec"
+_one_at_a_time = threading.Lock()  # two builds at once only share the same cores
+
+
+def build(program: Program, target: Path, progress: Progress) -> None:
+    """Build one program and put it at `target` as a whole. Raises RehearsalError with the compiler's last words."""
+    with _one_at_a_time:
+        if target.exists():
+            return
+        timings = cache_dir() / "toolchain" / "timings.json"
+        known = read_json(timings)
+        estimate = known.get(program.name, program.build_seconds)
+        go = go_command(progress)
+        with progress.step(f"Building {program.name} {program.version} from source", estimate) as step:
+            _build(program, target, go)
+            # A build that found the compiler's own cache warm says nothing about a cold one.
+            if step.elapsed > estimate / 3:
+                write_atomically(timings, json.dumps({**known, program.name: round(step.elapsed)}))
+
+
+def _build(program: Program, target: Path, go: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    environment = {
+        **os.environ,
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-mod=readonly",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+    }
+    with tempfile.TemporaryDirectory(prefix="holdfast-build-") as scratch:
+        folder = Path(scratch) / program.module
+        shutil.copytree(MODULES / program.module, folder)
+        if program.copied_from:
+            source = _module_folder(program.copied_from, go, folder, environment)
+            for name in program.copied:
+                shutil.copyfile(source / name, folder / Path(name).name)
+            if program.name == "pulumi":
+                # The SDK's launcher of Python programs is a script in the same module; it belongs beside pulumi.
+                launcher = target.with_name(LAUNCHER)
+                shutil.copyfile(source / "python" / "cmd" / LAUNCHER, launcher)
+                launcher.chmod(0o755)
+        partial = Path(scratch) / program.name
+        flags = " ".join(("-s", "-w", *program.flags))
+        _go(go, ["build", "-trimpath", "-buildvcs=false", f"-ldflags={flags}", "-o", str(partial), program.package],
+            folder, environment, program)  # fmt: skip
+        whole = target.with_name(f".{target.name}.partial")
+        shutil.copyfile(partial, whole)
+        whole.chmod(0o755)
+        whole.rename(target)
+
+
+def _module_folder(module: str, go: Path, folder: Path, environment: dict[str, str]) -> Path:
+    listed = _go(go, ["mod", "download", "-json", module], folder, environment, None)
+    return Path(json.loads(listed)["Dir"])
+
+
+def _go(go: Path, arguments: list[str], folder: Path, environment: dict[str, str], program: Program | None) -> str:
+    done = subprocess.run([go, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        words = " / ".join((done.stderr or done.stdout).strip().splitlines()[-4:])
+        what = f"{program.name} {program.version}" if program else arguments[-1]
+        raise RehearsalError(
+            f"{what} is not on PATH in a version that fits, no official release of it is pinned for this machine, "
+            f"and building it from source failed: {words}",
+            "Check that the Go module proxy can be reached (`go env GOPROXY`) and that the disk has 5 GB free.",
+        )
+    return done.stdout
+
+
+def go_command(progress: Progress) -> Path:
+    """Go from PATH when it is new enough; else the pinned toolchain, downloaded once."""
+    place = shutil.which("go")
+    if place:
+        said = subprocess.run([place, "env", "GOVERSION"], capture_output=True, text=True, check=False, cwd="/").stdout
+        version = find.parse_version(said.replace("go", "v", 1))
+        if version and version >= OLDEST_GO:
+            return Path(place)
+    return release.fetch_go(progress)
