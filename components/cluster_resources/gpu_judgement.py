@@ -52,8 +52,10 @@ class Expectation:
     daemonsets: tuple[str, ...] = (VALIDATOR, DEVICE_PLUGIN)
     """DaemonSets that need a ready Pod on every node of the pools."""
     deployments: tuple[str, ...] = (OPERATOR,)
-    nfd_worker: str | None = NFD_WORKER
-    """DaemonSet of Node Feature Discovery; None where it is not the operator's."""
+    nfd_daemonsets: tuple[str, ...] = (NFD_WORKER,)
+    """DaemonSets of Node Feature Discovery, on these nodes and maybe others; none where it is not the operator's."""
+    absent_daemonsets: tuple[str, ...] = ()
+    """DaemonSets that must not exist, because their layer has another owner."""
 
     @classmethod
     def from_props(cls, props: Mapping[str, Any]) -> Expectation:
@@ -66,7 +68,8 @@ class Expectation:
             runtime_classes=tuple(props["runtimeClasses"]),
             daemonsets=tuple(props["daemonSets"]),
             deployments=tuple(props["deployments"]),
-            nfd_worker=props.get("nfdWorker") or None,
+            nfd_daemonsets=tuple(props["nfdDaemonSets"]),
+            absent_daemonsets=tuple(props["absentDaemonSets"]),
         )
 
 
@@ -90,6 +93,12 @@ def judge(snapshot: Snapshot, expectation: Expectation) -> Verdict:
     for name in expectation.runtime_classes:
         if name not in snapshot.runtime_classes:
             waiting.append(f"RuntimeClass {name} does not exist yet.")
+    for name in expectation.absent_daemonsets:
+        if name in snapshot.daemonsets:
+            faults.append(
+                f"DaemonSet {name} exists, but the table of owners gives its layer to somebody else, and a layer with two owners "
+                "breaks the GPUs. Remove what made it: a value in holdfast:gpuOperator.extraValues, or another release."
+            )
     for pool in expectation.pools:
         _pool(snapshot, expectation, pool, waiting, faults)
     return Verdict(tuple(waiting), tuple(faults))
@@ -125,7 +134,7 @@ def _pool(
             waiting.append(f"Node {name} of pool {pool.name} is not in the cluster.")
     waiting += [f"Node {node.name} is not Ready ({node.why_not_ready})." for node in nodes if not node.ready]
     _tolerations(snapshot, expectation, pool, faults)
-    for name in expectation.daemonsets:
+    for name in (*expectation.nfd_daemonsets, *expectation.daemonsets):
         _daemonset(snapshot, pool, nodes, name, waiting)
     for node in nodes:
         _gpus(snapshot, expectation, pool, node, waiting, faults)
@@ -135,8 +144,7 @@ def _tolerations(snapshot: Snapshot, expectation: Expectation, pool: PoolExpecta
     if pool.taint["effect"] == "PreferNoSchedule":
         return
     watched = [(name, OPERAND_TOLERATIONS) for name in expectation.daemonsets]
-    if expectation.nfd_worker:
-        watched.append((expectation.nfd_worker, NFD_TOLERATIONS))
+    watched += [(name, NFD_TOLERATIONS) for name in expectation.nfd_daemonsets]
     for name, value in watched:
         daemonset = snapshot.daemonsets.get(name)
         if daemonset is not None and not _tolerated(daemonset, pool.taint):

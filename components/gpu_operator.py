@@ -1,0 +1,114 @@
+"""The GPU Operator: its namespace, its one Helm release, and the proof that it works."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from components.chart_source import fingerprint, local_chart
+from components.cluster_resources.gpu_readiness import GpuReadiness
+from components.node_pools import GpuNodePool
+from components.planning.operator_plan import ExpectedPool, OperatorPlan
+from components.provider import ClusterAccess
+
+
+@dataclass(frozen=True)
+class GpuOperatorArgs:
+    """One operator for all pools of the cluster."""
+
+    plan: OperatorPlan
+    cluster: ClusterAccess
+    pools: Sequence[GpuNodePool]
+    """The pools, whose nodes carry labels and taint before the operands arrive."""
+
+
+class GpuOperator(pulumi.ComponentResource):
+    """The operator, installed and ready: every GPU of the pools can be given to a Pod."""
+
+    namespace: pulumi.Output[str]
+    version: pulumi.Output[str]
+    runtime_class: str | None
+    """RuntimeClass that exists once `ready` is known; None where Jobs need none."""
+    ready: pulumi.Output[bool]
+
+    def __init__(self, name: str, args: GpuOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("holdfast:gpu:GpuOperator", name, None, pulumi.ResourceOptions.merge(args.cluster.options, opts))
+        plan = args.plan
+        self._namespace = k8s.core.v1.Namespace(
+            name,
+            metadata={"name": plan.namespace, "labels": dict(plan.namespace_labels)},
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        self._release = self._install(name, args)
+        self._readiness = self._wait(name, args)
+        self.namespace = self._release.namespace
+        self.version = self._release.version
+        self.runtime_class = next(iter(plan.expectation.runtime_classes), None)
+        self.ready = self._readiness.ready
+        self.register_outputs(
+            {"namespace": self.namespace, "version": self.version, "runtimeClass": self.runtime_class, "ready": self.ready}
+        )
+
+    def _install(self, name: str, args: GpuOperatorArgs) -> k8s.helm.v3.Release:
+        plan = args.plan
+        folder = local_chart(plan.chart)
+        return k8s.helm.v3.Release(
+            name,
+            name=plan.release_name,
+            namespace=plan.namespace,
+            # A path stays as written: the provider runs in the project's folder, and an absolute path would enter the state.
+            chart=plan.chart,
+            version=plan.version,
+            repository_opts={"repo": plan.repository_url} if plan.repository_url else None,
+            values=dict(plan.values),
+            # An edited chart of the same version is no diff for the provider (it compares inputs), so its hash is an input.
+            description=f"chart files {fingerprint(folder)}" if folder else None,
+            # Bounds the hooks (the chart upgrades its CRDs in one); the default of 300 s is too short (pulumi-kubernetes#4389).
+            timeout=plan.timeout_seconds,
+            # Helm's own wait is silent, ends in "context deadline exceeded", and knows nothing of the operands, which the
+            # operator makes. GpuReadiness waits for the Deployment and all of them, and says what is missing.
+            skip_await=True,
+            # Atomic would uninstall a failed release, and with it the Pods and events that say why it failed.
+            atomic=False,
+            # Only acts on a failed upgrade, where it deletes the new objects: the next upgrade then starts from a known state.
+            cleanup_on_fail=True,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[self._namespace, *args.pools]),
+        )
+
+    def _wait(self, name: str, args: GpuOperatorArgs) -> GpuReadiness:
+        plan = args.plan
+        expected = plan.expectation
+        nodes = {pool.name: pool.nodes for pool in args.pools}
+        return GpuReadiness(
+            f"{name}-ready",
+            kubeconfig=args.cluster.kubeconfig,
+            context=args.cluster.context,
+            cluster=args.cluster.identifier,
+            namespace=plan.namespace,
+            expectation={
+                "pools": [_pool(pool, nodes[pool.name]) for pool in expected.pools],
+                "runtimeClasses": list(expected.runtime_classes),
+                "daemonSets": list(expected.daemonsets),
+                "nfdDaemonSets": list(expected.nfd_daemonsets),
+                "absentDaemonSets": list(expected.absent_daemonsets),
+                "deployments": [plan.release_name],
+            },
+            # Helm counts a revision for every install, upgrade and rollback: one number for version, values and chart files.
+            triggers={"revision": self._release.status.apply(lambda status: status.revision)},
+            timeout_seconds=expected.timeout_seconds,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[self._release]),
+        )
+
+
+def _pool(pool: ExpectedPool, nodes: pulumi.Output[list[str]]) -> dict[str, Any]:
+    taint = pool.taint
+    return {
+        "name": pool.name,
+        "nodes": nodes,
+        "gpusPerNode": pool.gpus_per_node,
+        "taint": {"key": taint.key, "value": taint.value, "effect": taint.effect},
+    }
