@@ -62,6 +62,13 @@ class PoolOwnership:
         return {item.layer: item.owner for item in self.layers}[layer]
 
 
+def owner_title(owner: str | None) -> str:
+    """An owner of the table in a sentence."""
+    if owner is None:
+        return "nobody"
+    return {OPERATOR: "the GPU Operator", "host": "the host", "existing": "what the cluster already has"}.get(owner, owner)
+
+
 @lru_cache(maxsize=1)
 def profiles() -> Mapping[str, Profile]:
     """Every row of the table, by name."""

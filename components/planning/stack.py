@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from components.planning.node_pools import NodePoolPlan
+from components.planning import extra_values
+from components.planning.node_pools import NodePoolPlan, plan_node_pool
 from components.planning.operator_plan import OperatorPlan
-from components.planning.run import RunPlan
-from components.planning.team import TeamPlan
+from components.planning.operator_values import plan_operator
+from components.planning.ownership import operator_profile, owners_of, profiles
+from components.planning.quota import quota_fit, run_demand, together
+from components.planning.run import RunPlan, plan_run
+from components.planning.team import TeamPlan, plan_team
 from components.settings.stack import StackSettings
 
 
@@ -30,4 +35,40 @@ class StackPlan:
 
 def plan_stack(settings: StackSettings) -> StackPlan:
     """The plan of a stack whose settings came from `load_settings`."""
-    raise NotImplementedError
+    environment, operator = settings.environment, settings.gpu_operator
+    pools = {pool.name: plan_node_pool(pool, owners_of(pool, operator.nfd)) for pool in settings.node_pools}
+    teams = {team.name: team for team in settings.teams}
+    profile = operator_profile(settings.node_pools)
+    return StackPlan(
+        environment=environment,
+        kubeconfig=settings.cluster.kubeconfig,
+        context=settings.cluster.context,
+        cluster_identifier=settings.cluster.cluster_identifier,
+        pools=tuple(pools.values()),
+        operator=plan_operator(environment, operator, settings.node_pools, profile) if profile else None,
+        teams=tuple(plan_team(team, environment) for team in settings.teams),
+        runs=tuple(plan_run(run, teams[run.team], pools[run.pool], environment) for run in settings.runs),
+        warnings=tuple(_warnings(settings)),
+    )
+
+
+def _warnings(settings: StackSettings) -> Iterator[str]:
+    for pool in settings.node_pools:
+        profile = profiles()[pool.profile]
+        if profile.status == "experimental":
+            yield f'nodePools "{pool.name}": profile {profile.name} is experimental. {profile.reason}'
+        if profile.platform != "self-managed":
+            yield (
+                f'nodePools "{pool.name}": on {profile.platform.upper()} labels and taints belong to the cloud\'s node pool. '
+                "A node that the cloud replaces has them again only after the next `pulumi up`."
+            )
+    served = operator_profile(settings.node_pools)
+    if served:
+        yield from extra_values.warnings(settings.gpu_operator, served, settings.node_pools)
+    for team in settings.teams:
+        demands = [run_demand(run) for run in settings.runs if run.team == team.name and not run.cancelled]
+        for short in quota_fit(together(demands), team.hard_quota):
+            yield (
+                f'teams "{team.name}": its {len(demands)} runs together need {short.needed} of {short.key}, and the quota '
+                f"has {short.allowed}. They will run one after another, and Kubernetes retries the waiting ones only every few minutes."
+            )

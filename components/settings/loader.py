@@ -3,9 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from components.settings.stack import StackSettings
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from components.planning import checks
+from components.settings import consistency
+from components.settings.base import Settings
+from components.settings.cluster import ClusterSettings
+from components.settings.draft import Draft
+from components.settings.explain import closest, explain, missing_fix, needs_list
+from components.settings.formats import DnsLabel
+from components.settings.gpu_operator import GpuOperatorSettings
+from components.settings.node_pool import NodePoolSettings
+from components.settings.problems import Problem, SettingsError, full_key, hide, is_private
+from components.settings.run import RunSettings
+from components.settings.stack import SETTING_KEYS, StackSettings
+from components.settings.substitution import Path, Substitution
+from components.settings.team import TeamSettings
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class _Environment(Settings):
+    """The one setting that is plain text, so that it is explained like all others."""
+
+    environment: DnsLabel
 
 
 def load_settings(
@@ -17,4 +40,102 @@ def load_settings(
     `environ`: where `${NAME}` in texts comes from. `secret_keys`: keys whose values are never shown.
     Raises SettingsError with all problems.
     """
-    raise NotImplementedError
+    return _Loading(values, environ, secret_keys).settings()
+
+
+class _Loading:
+    """One load: collects problems section by section, then across what is valid."""
+
+    def __init__(self, values: Mapping[str, Any], environ: Mapping[str, str], secret_keys: Collection[str]) -> None:
+        self._given = values
+        self._secret_keys = frozenset(secret_keys)
+        self._substitution = Substitution(environ)
+        self._problems: list[tuple[Path, Problem]] = []
+        self._values = {
+            key: self._substitution.apply(value, (key,)) for key, value in values.items() if key in SETTING_KEYS
+        }
+
+    def settings(self) -> StackSettings:
+        for key in self._given:
+            if key not in SETTING_KEYS:
+                self._unknown(key)
+        environment = self._model(_Environment, {k: v for k, v in self._values.items() if k == "environment"}, ())
+        cluster = self._section(ClusterSettings, "cluster")
+        pools = self._elements(NodePoolSettings, "nodePools", required=True)
+        operator = self._section(GpuOperatorSettings, "gpuOperator", GpuOperatorSettings())
+        teams = self._elements(TeamSettings, "teams")
+        runs = self._elements(RunSettings, "runs")
+        draft = Draft(
+            pools, operator, teams, runs, self._names("nodePools"), self._names("teams")
+        )
+        self._problems += [*consistency.problems(draft), *checks.problems(draft)]
+        problems = self._in_order()
+        if problems or environment is None or cluster is None or operator is None:
+            raise SettingsError(problems)
+        return StackSettings(
+            environment=environment.environment,
+            cluster=cluster,
+            nodePools=tuple(pools.values()),
+            gpuOperator=operator,
+            teams=tuple(teams.values()),
+            runs=tuple(runs.values()),
+        )
+
+    def _add(self, path: Path, reason: str, fix: str) -> None:
+        self._problems.append((path, Problem(full_key(*path), None, reason, fix)))
+
+    def _unknown(self, key: str) -> None:
+        meant = closest(key, SETTING_KEYS)
+        fix = f"did you mean {full_key(meant)}? Otherwise remove it" if meant else (
+            f"remove it; the settings are {', '.join(full_key(name) for name in SETTING_KEYS)}"
+        )
+        self._add((key,), "there is no such setting, so it would have no effect", fix)
+
+    def _model(self, model: type[Model], value: Any, path: Path) -> Model | None:
+        try:
+            return TypeAdapter(model).validate_python(value)
+        except ValidationError as error:
+            self._problems += explain(error, model, path)
+            return None
+
+    def _section(self, model: type[Model], key: str, default: Model | None = None) -> Model | None:
+        if key in self._values:
+            return self._model(model, self._values[key], (key,))
+        if default is None:
+            self._add((key,), "it is missing", missing_fix(key))
+        return default
+
+    def _elements(self, model: type[Model], key: str, *, required: bool = False) -> dict[int, Model]:
+        value = self._values.get(key, [])
+        if not isinstance(value, list):
+            self._add((key,), *needs_list(value))
+            return {}
+        if required and not value:
+            self._add((key,), "it is missing" if key not in self._values else "it is empty", missing_fix(key))
+        found = {index: self._model(model, item, (key, index)) for index, item in enumerate(value)}
+        return {index: item for index, item in found.items() if item is not None}
+
+    def _names(self, key: str) -> frozenset[str]:
+        value = self._values.get(key)
+        items = value if isinstance(value, list) else []
+        return frozenset(item["name"] for item in items if isinstance(item, Mapping) and isinstance(item.get("name"), str))
+
+    def _in_order(self) -> list[Problem]:
+        unresolved = {path for path, _ in self._substitution.problems}
+        # What is left of a text with a reference that leads nowhere is not judged a second time.
+        told = [item for item in self._problems if item[0] not in unresolved] + self._substitution.problems
+        order = {key: index for index, key in enumerate(SETTING_KEYS)}
+
+        def position(item: tuple[Path, Problem]) -> tuple[int, int]:
+            first, second = (*item[0], "", "")[:2]
+            return order.get(str(first), len(order)), second if isinstance(second, int) else -1
+
+        return [self._without_secrets(path, problem) for path, problem in sorted(told, key=position)]
+
+    def _without_secrets(self, path: Path, problem: Problem) -> Problem:
+        if problem.value is None or not (is_private(*path) or path[0] in self._secret_keys):
+            return problem
+        raw: Any = self._values
+        for part in path:
+            raw = raw[part]
+        return hide(problem, raw)

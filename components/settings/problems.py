@@ -29,7 +29,8 @@ class Problem:
 
     def __str__(self) -> str:
         shown = self.key if self.value is None else f"{self.key} = {self.value}"
-        return f"{shown}\n    {_sentence(self.reason)}\n    Fix: {_sentence(self.fix)}"
+        reason = re.sub(r"^[a-z](?=[a-z]*[ ,])", lambda match: match.group().upper(), self.reason)
+        return f"{shown}\n    {_sentence(reason)}\n    Fix: {_sentence(self.fix)}"
 
 
 class SettingsError(Exception):
@@ -71,7 +72,18 @@ def show(value: Any, *path: str | int) -> str:
 def is_private(*path: str | int) -> bool:
     """Whether what stands at this path may be a secret: environment variables, and names such as `password`."""
     names = [part for part in path if isinstance(part, str)]
-    return "env" in names[1:] or any(_PRIVATE_NAME.search(name) for name in names)
+    return "env" in names[1:-1] or any(_PRIVATE_NAME.search(name) for name in names)
+
+
+def hide(problem: Problem, raw: Any) -> Problem:
+    """The problem without its value, also where reason and fix repeat parts of it."""
+
+    def scrub(text: str) -> str:
+        for word in sorted(set(re.findall(r"[A-Za-z0-9]{3,}", str(raw))), key=len, reverse=True):
+            text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])", HIDDEN, text, flags=re.IGNORECASE)
+        return text
+
+    return Problem(problem.key, HIDDEN, scrub(problem.reason), scrub(problem.fix))
 
 
 def _sentence(text: str) -> str:

@@ -1,0 +1,215 @@
+"""pydantic's errors in plain words."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from components.settings.problems import Problem, full_key, show
+
+Path = tuple[str | int, ...]
+
+# What to write for a key that is missing.
+_EXAMPLES = {
+    "environment": "dev",
+    "cluster": "{kubeconfig: ~/.kube/config, context: my-cluster}",
+    "kubeconfig": "~/.kube/config",
+    "context": "the context to deploy to; `kubectl config get-contexts` lists them",
+    "nodePools": "a list with at least one pool of GPU nodes",
+    "name": "a name such as ml-batch",
+    "profile": "a row of policies/ownership.json, such as self-managed-driver-toolkit",
+    "selectNodes": "{matchLabels: {…}} or {names: […]}",
+    "gpusPerNode": "the number of GPUs of one node, such as 8",
+    "group": "the team's group as your identity provider names it",
+    "checkpointStorage": "{storageClass: a class of shared volumes}",
+    "storageClass": "a class of shared volumes; `kubectl get storageclass` lists the cluster's",
+    "id": "a name for the run, such as run-001",
+    "team": "the name of one of holdfast:teams",
+    "pool": "the name of one of holdfast:nodePools",
+    "image": "the trainer's image as name@sha256:<64 hex digits>",
+    "effect": "NoSchedule",
+    "key": "a key such as dedicated",
+    "mountPath": "a path such as /data",
+    "cidr": "a range such as 10.0.0.0/8",
+    "port": "a port such as 443",
+    "cpu": "a number of cores such as 4",
+    "memory": "an amount such as 16Gi",
+}
+_DURATION = re.compile(r"\s*(\d+)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)\s*", re.IGNORECASE)
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def explain(error: ValidationError, model: type[BaseModel], prefix: Path) -> list[tuple[Path, Problem]]:
+    """Every error of one validation, with the path of its key."""
+    return [_explain(details, model, prefix) for details in error.errors(include_url=False)]
+
+
+def _explain(details: Mapping[str, Any], model: type[BaseModel], prefix: Path) -> tuple[Path, Problem]:
+    inner: Path = tuple(details["loc"])
+    value = details["input"]
+    context = details.get("ctx", {})
+    if inner and inner[-1] == "[key]":
+        inner, value = inner[:-1], None
+    if details["type"] == "holdfast":
+        at = tuple(context["at"].split(".")) if context["at"] else ()
+        value = context["value"] if at else value
+        reason, fix = context["reason"], context["fix"]
+    elif details["type"] == "missing":
+        at, value = (), None
+        reason, fix = "it is missing", missing_fix(str(inner[-1]))
+    elif details["type"] == "extra_forbidden":
+        # Nothing is known about what stands under an unknown key, not even whether it is a secret.
+        at, value = (), None
+        reason, fix = unknown_key(str(inner[-1]), model_at(model, inner[:-1]))
+    else:
+        at = ()
+        reason, fix = _wrong_value(details["type"], value, context, str(inner[-1]) if inner else "")
+    path = (*prefix, *inner, *at)
+    shown = None if value is None or isinstance(value, (Mapping, list, tuple)) else show(value, *path)
+    return path, Problem(full_key(*path), shown, reason, fix)
+
+
+def missing_fix(key: str) -> str:
+    """What to add for a key that is required."""
+    return f"add {key}: {_EXAMPLES[key]}" if key in _EXAMPLES else f"add {key}"
+
+
+def unknown_key(key: str, model: type[BaseModel] | None) -> tuple[str, str]:
+    """Reason and fix for a key that a model does not have."""
+    keys = [field.alias or name for name, field in model.model_fields.items()] if model else []
+    reason = "there is no such setting, so it would have no effect"
+    inside = [f"{outer}.{key}" for outer in keys if model and key in _aliases(model_at(model, (outer,)))]
+    meant = closest(key, keys)
+    if meant:
+        return reason, f"did you mean {meant}? Otherwise remove it"
+    if inside:
+        return reason, f"did you mean {' and '.join(inside)}? Otherwise remove it"
+    return reason, f"remove it; the settings here are {', '.join(keys)}"
+
+
+def closest(word: str, words: Iterable[str]) -> str | None:
+    """The word that was probably meant; spelling with '_', '-' or other capitals counts as the same."""
+    plain = {re.sub(r"[^a-z0-9]", "", candidate.lower()): candidate for candidate in words}
+    found = difflib.get_close_matches(re.sub(r"[^a-z0-9]", "", word.lower()), plain, n=1, cutoff=0.7)
+    return plain[found[0]] if found else None
+
+
+def model_at(model: type[BaseModel] | None, path: Path) -> type[BaseModel] | None:
+    """The settings model that stands at a path below `model`; None if none does."""
+    current: Any = model
+    for part in path:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            fields = {field.alias or name: field for name, field in current.model_fields.items()}
+            current = _bare(fields[part].annotation) if part in fields else None
+        else:
+            arguments = typing.get_args(current)
+            current = _bare(arguments[0] if isinstance(part, int) else arguments[-1]) if arguments else None
+    return current if isinstance(current, type) and issubclass(current, BaseModel) else None
+
+
+def _bare(annotation: Any) -> Any:
+    while True:
+        origin = typing.get_origin(annotation)
+        if origin is typing.Annotated:
+            annotation = typing.get_args(annotation)[0]
+        elif origin in (typing.Union, types.UnionType):
+            annotation = next(item for item in typing.get_args(annotation) if item is not type(None))
+        else:
+            return annotation
+
+
+def _aliases(model: type[BaseModel] | None) -> Sequence[str]:
+    return [field.alias or name for name, field in model.model_fields.items()] if model else []
+
+
+def kind_of(value: Any) -> str:
+    """What YAML made of the value, in words."""
+    if value is None:
+        return "empty (null)"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, (int, float)):
+        return "a number"
+    if isinstance(value, str):
+        return "text"
+    return "a map" if isinstance(value, Mapping) else "a list"
+
+
+def needs_map(value: Any) -> tuple[str, str]:
+    """Reason and fix for something that stands where a map is needed."""
+    fix = "write its settings below it, as key: value lines"
+    if isinstance(value, (list, tuple)):
+        fix = "remove the '- ' before the keys"
+    return f"it is {kind_of(value)}, and a map is needed", fix
+
+
+def needs_list(value: Any) -> tuple[str, str]:
+    """Reason and fix for something that stands where a list is needed."""
+    return f"it is {kind_of(value)}, and a list is needed", "begin each element on its own line with '- '"
+
+
+def _wrong_value(kind: str, value: Any, context: Mapping[str, Any], key: str) -> tuple[str, str]:
+    if kind in ("model_type", "dict_type", "mapping_type"):
+        return needs_map(value)
+    if kind in ("tuple_type", "list_type"):
+        return needs_list(value)
+    if kind == "string_type":
+        return _needs_text(value)
+    if kind == "int_type":
+        return _needs_whole(value, key)
+    if kind == "bool_type":
+        return _needs_flag(value)
+    if kind == "literal_error":
+        choices = re.findall(r"'([^']*)'", context["expected"])
+        meant = closest(str(value), choices)
+        return f"it is not one of {', '.join(choices)}", f"write {meant}" if meant else f"write one of {', '.join(choices)}"
+    if kind == "greater_than_equal":
+        return f"it is less than {context['ge']}", f"write {context['ge']} or more"
+    if kind == "less_than_equal":
+        return f"it is more than {context['le']}", f"write {context['le']} or less"
+    if kind == "too_short":
+        return "it is empty", f"write at least {context['min_length']} element" + ("s" if context["min_length"] > 1 else "")
+    return "it can not be used here", "look the setting up in the configuration table of the README"
+
+
+def _needs_text(value: Any) -> tuple[str, str]:
+    if value is None:
+        return "it is empty (null)", "write a value, or remove the key"
+    if isinstance(value, (bool, int, float)):
+        spelled = str(value).lower() if isinstance(value, bool) else str(value)
+        return f"YAML reads it as {kind_of(value)}, and text is needed", f'put it in quotes: "{spelled}"'
+    return f"it is {kind_of(value)}, and text is needed", "write one value"
+
+
+def _needs_whole(value: Any, key: str) -> tuple[str, str]:
+    if isinstance(value, float):
+        if "gpu" in key.lower():
+            return "a GPU can not be divided: nvidia.com/gpu takes whole numbers", f"write {max(1, round(value))}"
+        return "it is not a whole number", f"write {max(1, round(value))}"
+    if isinstance(value, str):
+        if re.fullmatch(r"\s*[+-]?\d+\s*", value):
+            return "it is text, and a whole number is needed", f"write {int(value)}, without quotes"
+        if "gpu" in key.lower() and re.fullmatch(r"\s*\d*\.\d+\s*", value):
+            return "a GPU can not be divided: nvidia.com/gpu takes whole numbers", f"write {max(1, round(float(value)))}"
+        duration = _DURATION.fullmatch(value)
+        unit = 60 if key.endswith("Minutes") else 1
+        if duration and key.endswith(("Seconds", "Minutes")):
+            seconds = int(duration.group(1)) * _UNIT_SECONDS[duration.group(2)[0].lower()]
+            return f"it is text, and {key} is a whole number of {'minutes' if unit == 60 else 'seconds'}", (
+                f"write {max(1, seconds // unit)}"
+            )
+    return f"it is {kind_of(value)}, and a whole number is needed", "write a whole number such as 1"
+
+
+def _needs_flag(value: Any) -> tuple[str, str]:
+    if isinstance(value, str) and value.strip().lower() in ("true", "yes", "on", "y"):
+        return "it is text, and true or false is needed", "write true, without quotes"
+    if isinstance(value, str) and value.strip().lower() in ("false", "no", "off", "n"):
+        return "it is text, and true or false is needed", "write false, without quotes"
+    return f"it is {kind_of(value)}, and true or false is needed", "write true or false"
