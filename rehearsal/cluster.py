@@ -62,6 +62,7 @@ def _start(
     plan = addresses()
     who = control_plane.identities(plan)
     with progress.step("Starting the control plane", 10) as step:
+        node.make_mount_points()
         network.up(plan, len(node.NODES))
         pending = [pool.submit(node.start, each, plan, who, programs, step) for each in node.NODES]
         control_plane.start(plan, who, programs, step)

@@ -57,12 +57,19 @@ def down(nodes: int) -> None:
     for rule in _forward_rules():
         run("iptables", "-D", *rule.split()[1:])
     for index in range(nodes):
-        if Path(f"/run/netns/{namespace(index)}").exists():
-            run("ip", "netns", "delete", namespace(index))
         if _exists(_veth(index)):
             run("ip", "link", "delete", _veth(index))
+        if Path(f"/run/netns/{namespace(index)}").exists():
+            run("ip", "netns", "delete", namespace(index))
     if _exists(bridge()):
         run("ip", "link", "delete", bridge())
+
+
+def unmount_namespaces() -> None:
+    """Undo the mount that `ip netns add` makes over /run/netns. Only where it is empty and this rehearsal made it."""
+    folder = Path("/run/netns")
+    if folder.is_mount() and not any(folder.iterdir()):
+        run("umount", folder)
 
 
 def _accept_forwarding() -> None:

@@ -36,6 +36,8 @@ FOLDERS: Mapping[str, tuple[str, bool]] = {
     "/etc/cdi": ("cdi", False),
     GPU_LIST: ("gpus", False),
     "/run/containerd": ("run-containerd", True),
+    "/opt/containerd": ("opt-containerd", False),
+    "/usr/libexec/kubernetes": ("volume-plugins", False),
     "/run/netns": ("run-netns", True),
     "/run/nvidia": ("run-nvidia", True),
     "/var/lib/cni": ("cni-leases", True),  # a boot ends every Pod sandbox, so no address is in use
@@ -119,7 +121,6 @@ def _path(programs: Mapping[str, Path]) -> str:
 
 
 def _boot(node: Node, step: Step) -> None:
-    make_mount_points()
     cgroups.create(node.name)
     ready = node.folder / "ready"
     ready.unlink(missing_ok=True)
@@ -150,7 +151,7 @@ def _boot(node: Node, step: Step) -> None:
 
 def make_mount_points() -> None:
     """Create the standard paths that this machine lacks, and write down which, so that `down` removes just those."""
-    made = read_record("mount-points").get("made", [])
+    made = list(read_record("mount-points").get("made", []))
     for target in FOLDERS:
         path = Path(target)
         missing = [p for p in (path, *path.parents) if not p.exists()]
@@ -161,8 +162,11 @@ def make_mount_points() -> None:
 
 
 def remove_mount_points() -> None:
+    """Remove what `make_mount_points` made, where nobody has put anything there since."""
     for text in sorted(read_record("mount-points").get("made", []), key=len, reverse=True):
         folder = Path(text)
+        if text == "/run/netns":
+            network.unmount_namespaces()
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
 

@@ -1,0 +1,158 @@
+"""Where programs come from, and what is refused."""
+
+import functools
+import hashlib
+import http.server
+import io
+import json
+import tarfile
+import threading
+
+import pytest
+
+from rehearsal import toolchain
+from rehearsal.errors import RehearsalError
+from rehearsal.progress import Progress
+from rehearsal.toolchain import build, find, release
+from rehearsal.toolchain.programs import PROGRAMS
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [
+        ("Kubernetes v1.37.2", (1, 37, 2)),
+        ("etcd Version: 3.7.3\nGit SHA: abc", (3, 7, 3)),
+        ("containerd github.com/containerd/containerd/v2 v2.4.2 abcdef", (2, 4, 2)),
+        ("CoreDNS-1.15.0", (1, 15, 0)),
+        ("v3.274.1", (3, 274, 1)),
+        ("go1.26", None),
+        ("", None),
+    ],
+)
+def test_versions_are_read_as_the_programs_print_them(said, version):
+    assert find.parse_version(said) == version
+
+
+@pytest.mark.parametrize(
+    ("version", "rule", "accepted"),
+    [
+        ((1, 37, 0), "minor", True),
+        ((1, 36, 9), "minor", False),
+        ((1, 38, 0), "minor", False),
+        ((2, 4, 2), "major", True),
+        ((2, 9, 0), "major", True),
+        ((2, 4, 1), "major", False),
+        ((3, 0, 0), "major", False),
+    ],
+)
+def test_a_program_on_path_is_taken_only_in_a_version_that_fits(version, rule, accepted):
+    wanted = (1, 37, 2) if rule == "minor" else (2, 4, 2)
+    assert find.fits(version, wanted, rule) is accepted
+
+
+def executable(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_path_is_asked_before_anything_is_downloaded_or_built(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
+    mine = executable(tmp_path / "bin" / "etcd", "echo etcd Version: 3.7.9")
+    monkeypatch.setenv("PATH", str(mine.parent), prepend=":")
+    monkeypatch.setattr(build, "build", lambda *_: pytest.fail("it was built though PATH has it"))
+    assert toolchain.ensure(["etcd"], Progress()) == {"etcd": mine}
+
+
+def test_a_finished_program_in_the_cache_is_used_as_it_is(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))
+    cached = executable(toolchain.cached(PROGRAMS["etcd"]), "exit 0")
+    assert toolchain.ensure(["etcd"], Progress()) == {"etcd": cached}
+
+
+@pytest.fixture
+def archive_server(tmp_path):
+    folder = tmp_path / "served"
+    folder.mkdir()
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    handler.log_message = lambda *_: None
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield folder, f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+
+
+def pin(monkeypatch, tmp_path, url, sha256):
+    pins = tmp_path / "releases.json"
+    key = f"etcd {PROGRAMS['etcd'].version} linux-{release.architecture()}"
+    entry = {"url": url, "sha256": sha256, "members": {"etcd-linux/etcd": "etcd"}}
+    pins.write_text(json.dumps({"programs": {key: entry}, "go": {}}))
+    monkeypatch.setattr(release, "PINS", pins)
+
+
+def make_archive(path):
+    content = b"#!/bin/sh\necho official\n"
+    with tarfile.open(path, "w:gz") as archive:
+        info = tarfile.TarInfo("etcd-linux/etcd")
+        info.size = len(content)
+        archive.addfile(info, io.BytesIO(content))
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_an_official_release_with_its_pinned_checksum_enters_the_cache(monkeypatch, tmp_path, archive_server):
+    folder, url = archive_server
+    pin(monkeypatch, tmp_path, f"{url}/etcd.tar.gz", make_archive(folder / "etcd.tar.gz"))
+    target = tmp_path / "cache" / "etcd"
+    assert release.fetch(PROGRAMS["etcd"], target, Progress())
+    assert target.stat().st_mode & 0o111
+    assert "official" in target.read_text()
+
+
+def test_a_release_with_another_checksum_is_refused_and_nothing_is_kept(monkeypatch, tmp_path, archive_server):
+    folder, url = archive_server
+    make_archive(folder / "etcd.tar.gz")
+    pin(monkeypatch, tmp_path, f"{url}/etcd.tar.gz", "0" * 64)
+    target = tmp_path / "cache" / "etcd"
+    with pytest.raises(RehearsalError, match=f"but {'0' * 64} is pinned"):
+        release.fetch(PROGRAMS["etcd"], target, Progress())
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("place", ["/absent.tar.gz", None])
+def test_a_release_that_can_not_be_had_is_built_instead(monkeypatch, tmp_path, archive_server, place):
+    url = archive_server[1] + place if place else "http://127.0.0.1:9/etcd.tar.gz"
+    pin(monkeypatch, tmp_path, url, "0" * 64)
+    assert not release.fetch(PROGRAMS["etcd"], tmp_path / "etcd", Progress())
+
+
+def test_a_failed_build_says_the_three_places_and_the_compiler_s_words(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))
+    go = executable(tmp_path / "bin" / "go", 'case "$1" in env) echo go1.26.8;; *) echo "no route to proxy" >&2; exit 1;; esac')
+    monkeypatch.setenv("PATH", f"{go.parent}:/usr/bin:/bin")
+    with pytest.raises(RehearsalError) as error:
+        build.build(PROGRAMS["etcd"], tmp_path / "out" / "etcd", Progress())
+    assert "not on PATH" in str(error.value)
+    assert "no official release" in str(error.value)
+    assert "no route to proxy" in str(error.value)
+    assert not (tmp_path / "out" / "etcd").exists()
+
+
+def test_an_old_go_is_not_used(monkeypatch, tmp_path):
+    go = executable(tmp_path / "bin" / "go", "echo go1.19.8")
+    monkeypatch.setenv("PATH", f"{go.parent}:/usr/bin:/bin")
+    fetched = tmp_path / "fetched-go"
+    monkeypatch.setattr(release, "fetch_go", lambda progress: fetched)
+    assert build.go_command(Progress()) == fetched
+
+
+def test_every_program_s_module_pins_its_version():
+    for program in PROGRAMS.values():
+        text = (build.MODULES / program.module / "go.mod").read_text()
+        assert program.version in text or program.name == "pulumi-resource-kubernetes", program.name
+        assert (build.MODULES / program.module / "go.sum").exists()
+
+
+def test_the_provider_has_the_version_of_the_python_sdk():
+    wanted = f"pulumi-kubernetes=={PROGRAMS['pulumi-resource-kubernetes'].version.lstrip('v')}"
+    assert wanted in (toolchain.SHIMS.parents[2] / "requirements.in").read_text().splitlines()
