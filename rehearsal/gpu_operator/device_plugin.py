@@ -36,7 +36,7 @@ _OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
 
 
 class Devices:
-    """The node's devices, shared between the thread that reads the file and the streams that announce them."""
+    """The node's devices, shared by the thread that reads the file and the streams that announce them."""
 
     def __init__(self, found: tuple[gpus.Gpu, ...] = ()) -> None:
         self._changed = threading.Condition()
@@ -188,8 +188,8 @@ class Place:
 def run(place: Place, stop: threading.Event, poll_seconds: float = POLL_SECONDS) -> None:
     """Serve, register, and follow the file and the kubelet until `stop` is set.
 
-    A starting kubelet empties its folder and forgets every plugin, so its socket's identity is watched, and our
-    own socket's existence: on a change of either, serve anew and register again.
+    A starting kubelet empties its folder and forgets every plugin, so its socket's identity is watched, and
+    our own socket's existence: on a change of either, serve anew and register again.
     """
     devices = Devices(gpus.read(place.devices_file))
     server: grpc.Server | None = None
@@ -209,7 +209,7 @@ def run(place: Place, stop: threading.Event, poll_seconds: float = POLL_SECONDS)
                     server = serve(devices, place.folder / place.endpoint)
                     register(place.folder, place.endpoint)
                 except (grpc.RpcError, OSError, RuntimeError) as error:
-                    say(f"the kubelet did not take the registration, trying again in {pause:.1f} s: {_reason(error)}")
+                    say(f"the kubelet took no registration, trying again in {pause:.1f} s: {_reason(error)}")
                     stop.wait(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
                     continue

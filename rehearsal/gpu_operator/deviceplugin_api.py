@@ -26,7 +26,10 @@ _SCALARS = {
 # message -> (field, number, type); a leading "repeated " as in the .proto file.
 _MESSAGES: dict[str, tuple[tuple[str, int, str], ...]] = {
     "Empty": (),
-    "DevicePluginOptions": (("pre_start_required", 1, "bool"), ("get_preferred_allocation_available", 2, "bool")),
+    "DevicePluginOptions": (
+        ("pre_start_required", 1, "bool"),
+        ("get_preferred_allocation_available", 2, "bool"),
+    ),
     "RegisterRequest": (
         ("version", 1, "string"),
         ("endpoint", 2, "string"),
@@ -44,9 +47,13 @@ _MESSAGES: dict[str, tuple[tuple[str, int, str], ...]] = {
         ("must_include_deviceIDs", 2, "repeated string"),
         ("allocation_size", 3, "int32"),
     ),
-    "PreferredAllocationRequest": (("container_requests", 1, "repeated ContainerPreferredAllocationRequest"),),
+    "PreferredAllocationRequest": (
+        ("container_requests", 1, "repeated ContainerPreferredAllocationRequest"),
+    ),
     "ContainerPreferredAllocationResponse": (("deviceIDs", 1, "repeated string"),),
-    "PreferredAllocationResponse": (("container_responses", 1, "repeated ContainerPreferredAllocationResponse"),),
+    "PreferredAllocationResponse": (
+        ("container_responses", 1, "repeated ContainerPreferredAllocationResponse"),
+    ),
     "ContainerAllocateRequest": (("devices_ids", 1, "repeated string"),),
     "AllocateRequest": (("container_requests", 1, "repeated ContainerAllocateRequest"),),
     "Mount": (("container_path", 1, "string"), ("host_path", 2, "string"), ("read_only", 3, "bool")),

@@ -1,8 +1,8 @@
 """Stand-ins for Node Feature Discovery's worker (`nfd`) and for GPU Feature Discovery (`gfd`).
 
-Both put labels on the node on which they run. Simulated: the source, which is the host file of stand-in GPUs
-in place of the PCI bus and NVML. Neither takes its labels back when it ends: the real GPU Operator leaves them
-too, and a worker that restarts must not make a node look as if it had lost its GPUs for a moment.
+Both put labels on the node on which they run. Simulated: the source, which is the host file of stand-in
+GPUs in place of the PCI bus and NVML. Neither takes its labels back when it ends: the real GPU Operator
+leaves them too, and a worker that restarts must not make a node look as if it had lost its GPUs for a moment.
 """
 
 from .process import end_on_signals, say

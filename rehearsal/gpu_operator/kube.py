@@ -17,6 +17,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # Asks the server for names, labels and owners only: a full Node carries its image list, many kilobytes.
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
+_JSON = "application/json"
 _SERVER_SIDE_APPLY = "application/apply-patch+yaml"
 _MERGE_PATCH = "application/merge-patch+json"
 _TIMEOUT_SECONDS = 10.0
@@ -53,28 +54,30 @@ class Kube:
             tls=ssl.create_default_context(cafile=str(SERVICE_ACCOUNT / "ca.crt")),
         )
 
-    def get(self, path: str, accept: str = "application/json") -> Json:
+    def get(self, path: str, accept: str = _JSON) -> Json:
         """Read one object or list. Raises one of TRANSIENT."""
-        return self._request("GET", path, None, "application/json", accept)
+        return self._request("GET", path, None, accept=accept)
 
     def apply(self, path: str, thing: Json, manager: str) -> Json:
         """Make or change the object at `path` by server-side apply, taking conflicting fields over."""
         query = f"{path}?fieldManager={manager}&force=true"
-        return self._request("PATCH", query, thing, _SERVER_SIDE_APPLY, "application/json")
+        return self._request("PATCH", query, thing, content_type=_SERVER_SIDE_APPLY)
 
     def merge(self, path: str, patch: Json) -> Json:
         """Change some fields; a null removes one."""
-        return self._request("PATCH", path, patch, _MERGE_PATCH, "application/json")
+        return self._request("PATCH", path, patch, content_type=_MERGE_PATCH)
 
     def delete(self, path: str) -> None:
         """Delete the object with its pods; one that is gone already is no error."""
         try:
-            self._request("DELETE", path, {"propagationPolicy": "Background"}, "application/json", "application/json")
+            self._request("DELETE", path, {"propagationPolicy": "Background"})
         except ApiError as error:
             if error.status != http.client.NOT_FOUND:
                 raise
 
-    def _request(self, method: str, path: str, body: Json | None, content_type: str, accept: str) -> Json:
+    def _request(
+        self, method: str, path: str, body: Json | None, *, content_type: str = _JSON, accept: str = _JSON
+    ) -> Json:
         headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": "gpu-operator-rehearsal"}
         if self._token_file is not None:
             # Read each time: the kubelet replaces a bound token before it expires.
@@ -99,15 +102,17 @@ class Kube:
 
     def _send(self, method: str, path: str, data: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
         if self._connection is None:
-            if self._tls is None:
-                self._connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_SECONDS)
-            else:
-                self._connection = http.client.HTTPSConnection(
-                    self._host, self._port, timeout=_TIMEOUT_SECONDS, context=self._tls
-                )
+            self._connection = self._connect()
         self._connection.request(method, path, body=data, headers=headers)
         response = self._connection.getresponse()
         return response.status, response.read()
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_SECONDS)
+        return http.client.HTTPSConnection(
+            self._host, self._port, timeout=_TIMEOUT_SECONDS, context=self._tls
+        )
 
     def _drop(self) -> None:
         if self._connection is not None:

@@ -1,7 +1,7 @@
 """The validator's steps, one init container each: `driver`, `toolkit`, `cuda`, `plugin`.
 
-Each leaves a file `<step>-ready` in /run/nvidia/validations on the host, as the real validator does; the other
-operands wait for `toolkit-ready`. Real: that the pod's RuntimeClass has a handler, and that the node's
+Each leaves a file `<step>-ready` in /run/nvidia/validations on the host, as the real validator does; the
+other operands wait for `toolkit-ready`. Real: that the pod's RuntimeClass has a handler, and that the node's
 allocatable GPUs are above zero. Simulated: the driver, which is the host file, and CUDA, which is not run.
 """
 
@@ -42,8 +42,8 @@ def driver(folder: Path, devices: Callable[[], tuple[gpus.Gpu, ...]], patience_s
         old.unlink(missing_ok=True)
     if not _until(lambda: bool(devices()), patience_seconds):
         raise give_up(
-            f"driver-validation: {gpus.HOST_FILE} on the host lists no device, though the node is labelled as "
-            f"having GPUs; write one UUID a line into it, or remove the label {RESOURCE}.present"
+            f"driver-validation: {gpus.HOST_FILE} on the host lists no device, though the node is labelled "
+            f"as having GPUs; write one UUID a line into it, or remove the label {RESOURCE}.present"
         )
     return f"{len(devices())} stand-in GPUs in {gpus.HOST_FILE} (simulated: there is no driver)"
 
@@ -52,8 +52,8 @@ def plugin(allocatable: Callable[[], int], patience_seconds: float) -> str:
     """The kubelet offers GPUs on this node."""
     if not _until(lambda: allocatable() > 0, patience_seconds):
         raise give_up(
-            f"plugin-validation: this node still has no allocatable {RESOURCE}; look at the log of the device "
-            "plugin's pod on it, and whether its tolerations fit the node's taints"
+            f"plugin-validation: this node still has no allocatable {RESOURCE}; look at the log of the "
+            "device plugin's pod on it, and whether its tolerations fit the node's taints"
         )
     return f"{allocatable()} allocatable {RESOURCE}"
 
