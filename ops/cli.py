@@ -178,6 +178,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = typer.main.get_command(app)
     try:
         code = command.main(words, prog_name="holdfast", standalone_mode=False)
+        if code == ExitCode.INTERRUPTED:  # Typer makes Ctrl-C this code, and says nothing
+            console.error("Stopped.")
         return int(code or 0)
     except BrokenPipeError:
         # The reader (head, less) has gone; keep the interpreter from complaining when it flushes at exit.

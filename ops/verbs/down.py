@@ -11,7 +11,7 @@ from ops import console
 from ops.errors import OpsError
 from ops.exit_codes import ExitCode
 from ops.stacks import Stack
-from ops.verbs.test import test_state_dir
+from ops.verbs.test import state_dir_of_tests
 from rehearsal.progress import Progress
 
 
@@ -27,7 +27,7 @@ def down(stack: Stack, yes: bool, tests: bool) -> ExitCode:
             ExitCode.USAGE,
         )
     if tests:
-        os.environ["HOLDFAST_STATE"] = str(test_state_dir())
+        os.environ["HOLDFAST_STATE"] = str(state_dir_of_tests())
     from rehearsal import cluster, state
 
     folder = state.state_dir()

@@ -71,7 +71,7 @@ def test(tier: Tier, keep: bool, extra: Sequence[str]) -> ExitCode:
     return ExitCode.OK if all(result.code == 0 for result in results) else ExitCode.FAILED
 
 
-def test_state_dir(root: Path = ROOT) -> Path:
+def state_dir_of_tests(root: Path = ROOT) -> Path:
     """The test cluster's state folder: one per checkout, and never the one of `./holdfast up`."""
     return Path("/var/lib/holdfast") / f"test-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
 
@@ -79,7 +79,7 @@ def test_state_dir(root: Path = ROOT) -> Path:
 def _rehearsal_tier(keep: bool, extra: Sequence[str]) -> TierResult:
     started = time.monotonic()
     before = os.environ.get("HOLDFAST_STATE")
-    os.environ["HOLDFAST_STATE"] = str(test_state_dir())
+    os.environ["HOLDFAST_STATE"] = str(state_dir_of_tests())
     from rehearsal import cluster
 
     progress = Progress()

@@ -1,0 +1,128 @@
+"""Reading a cluster: the context that was named, in pages, and with the server's own words when it refuses."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ops.errors import OpsError, describe
+from ops.exit_codes import ExitCode
+from ops.kube import Kube
+from ops.observe import RunRef, declared, observe, present
+from ops.runs import Phase
+from ops.stacks import Target
+
+SPEC = importlib.util.spec_from_file_location("api_server", Path(__file__).with_name("api_server.py"))
+assert SPEC and SPEC.loader
+api_server = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(api_server)
+
+Serve = Callable[..., tuple[Kube, list[str]]]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    with ExitStack() as stack:
+
+        def start(answers: dict[str, Any]) -> tuple[Kube, list[str]]:
+            asked: list[str] = []
+            url = stack.enter_context(api_server.serving(answers, asked))
+            return Kube(Target(str(api_server.kubeconfig(tmp_path, url)), "here")), asked
+
+        yield start
+
+
+def test_the_named_context_is_read_and_not_the_current_one(serve: Serve) -> None:
+    kube, asked = serve({"/version": {"gitVersion": "v1.37.2"}})
+    assert kube.version() == "v1.37.2"
+    assert asked == ["/version"]
+
+
+def test_long_lists_are_read_in_pages(serve: Serve) -> None:
+    kube, asked = serve({"/api/v1/nodes": [{"metadata": {"name": f"n-{i}"}} for i in range(1100)]})
+    assert len(kube.nodes()) == 1100
+    assert len(asked) == 3
+    assert all("limit=500" in path for path in asked)
+
+
+def test_a_missing_object_is_none_and_a_missing_log_is_empty(serve: Serve) -> None:
+    kube, _ = serve({})
+    assert kube.job("ml-batch", "gone") is None
+    assert kube.log("ml-batch", "gone") == ""
+
+
+def test_a_refused_read_is_told_in_the_servers_words(serve: Serve) -> None:
+    kube, _ = serve({"/api/v1/nodes": (403, {"message": 'nodes is forbidden: User "eve" cannot list resource "nodes"'})})
+    with pytest.raises(Exception) as caught:
+        kube.nodes()
+    sentence, code = describe(caught.value)
+    assert code is ExitCode.UNAVAILABLE
+    assert sentence.startswith('The API server refused (403): nodes is forbidden: User "eve" cannot list')
+
+
+def test_a_server_that_is_down_is_told_in_a_sentence_and_asked_once(tmp_path: Path) -> None:
+    kube = Kube(Target(str(api_server.kubeconfig(tmp_path, "http://127.0.0.1:9")), "here"))
+    with pytest.raises(Exception) as caught:
+        kube.version()
+    sentence, code = describe(caught.value)
+    assert (sentence.split(":")[0], code) == ("The cluster's API server did not answer", ExitCode.UNAVAILABLE)
+
+
+def test_a_context_that_the_file_lacks_is_named(tmp_path: Path) -> None:
+    path = api_server.kubeconfig(tmp_path, "http://127.0.0.1:9")
+    with pytest.raises(OpsError, match="no usable context 'prod'") as caught:
+        Kube(Target(str(path), "prod"))
+    assert caught.value.code is ExitCode.USAGE
+
+
+def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OpsError, match=f"The kubeconfig {tmp_path}/none does not exist"):
+        Kube(Target(f"{tmp_path}/none", "here"))
+
+
+def test_a_log_is_streamed_line_by_line(serve: Serve) -> None:
+    kube, asked = serve({"/api/v1/namespaces/ml-batch/pods/p-1/log": "one\ntwo\nthree"})
+    assert list(kube.follow_log("ml-batch", "p-1")) == ["one", "two", "three"]
+    assert "follow=true" in asked[0] and "container=trainer" in asked[0]
+
+
+def test_a_run_is_observed_with_its_own_events_and_the_tail_of_its_newest_pod(serve: Serve) -> None:
+    base = "/api/v1/namespaces/ml-batch"
+    pod = {"metadata": {"name": "p-1", "creationTimestamp": "2026-01-02T03:04:05Z"}, "spec": {"nodeName": "gpu-0"}}
+    kube, asked = serve(
+        {
+            "/apis/batch/v1/namespaces/ml-batch/jobs/training-run-001": {"metadata": {"name": "x"}, "spec": {}, "status": {}},
+            f"{base}/pods": [{**pod, "status": {"phase": "Running"}}],
+            f"{base}/events": [{"involvedObject": {"name": "somebody-else"}, "reason": "FailedCreate"}],
+            f"{base}/pods/p-1/log": '{"event": "step", "step": 7}\n',
+        }
+    )
+    view = observe(kube, RunRef("run-001", "ml-batch", "training-run-001"))
+    assert (view.phase, view.step) == (Phase.RUNNING, 7)
+    assert any("job-name%3Dtraining-run-001" in path for path in asked)
+    assert any("tailLines=400" in path for path in asked)
+
+
+def test_of_several_attempts_the_newest_job_stands_for_the_run(serve: Serve) -> None:
+    def job(name: str, attempt: str) -> dict[str, Any]:
+        labels = {"holdfast.dev/run": "run-001", "holdfast.dev/attempt": attempt}
+        return {"metadata": {"name": name, "namespace": "ml-batch", "labels": labels}}
+
+    kube, _ = serve({"/apis/batch/v1/jobs": [job("training-run-001-r10", "10"), job("training-run-001-r9", "9")]})
+    assert present(kube) == [RunRef("run-001", "ml-batch", "training-run-001-r10")]
+
+
+def test_cancelled_runs_of_the_outputs_are_not_followed() -> None:
+    runs = [
+        {"id": "a", "namespace": "n", "job": "training-a"},
+        {"id": "b", "namespace": "n", "job": "training-b", "cancelled": True},
+        {"id": "c", "namespace": "n", "job": None},
+    ]
+    assert declared({"runs": runs}) == [RunRef("a", "n", "training-a")]
+    assert declared({"runs": {"a": runs[0]}}) == [RunRef("a", "n", "training-a")]
+    assert declared({}) == []
