@@ -1,1 +1,1 @@
-"""Pure decisions: plain settings in, plain values out. Nothing in here imports Pulumi or talks to a cluster."""
+"""Pure decisions: settings in, plain values out. Nothing in here imports Pulumi or talks to a cluster."""

@@ -1,4 +1,4 @@
-"""Checks that need the planners: profiles and owners, what the site adds to the chart, and whether runs fit."""
+"""Checks that need the planners: owners, what the site adds to the chart, and whether runs fit."""
 
 from __future__ import annotations
 
@@ -58,9 +58,10 @@ def _mixed_owners(pools: dict[int, NodePoolSettings]) -> Iterator[Told]:
         difference = _difference(one, other)
         if difference:
             yield told(
-                ("nodePools", index, "profile"), second.profile,
-                f'pool "{second.name}" and pool "{first.name}" (profile {one.name}) can not share the cluster\'s one GPU '
-                f"Operator, whose settings hold for all nodes: {difference}",
+                ("nodePools", index, "profile"),
+                second.profile,
+                f'pool "{second.name}" and pool "{first.name}" (profile {one.name}) can not share the'
+                f" cluster's one GPU Operator, whose settings hold for all nodes: {difference}",
                 "let both pools have nodes of one profile, or put them in different clusters",
             )
 
@@ -73,7 +74,12 @@ def _difference(one: Profile, other: Profile) -> str:
     ]
     if told_layers or one.values == other.values:
         return ", ".join(told_layers)
-    paths = {path for row in (one, other) for path, _ in leaves(row.values) if at(one.values, path) != at(other.values, path)}
+    paths = {
+        path
+        for row in (one, other)
+        for path, _ in leaves(row.values)
+        if at(one.values, path) != at(other.values, path)
+    }
     return f"their profiles need different {' and '.join(sorted('.'.join(path) for path in paths))}"
 
 
@@ -84,20 +90,26 @@ def _team(index: int, team: TeamSettings) -> Iterator[Told]:
         request, limit = getattr(limits.default_request, resource), getattr(limits.default_limit, resource)
         if parse(request) > parse(limit):
             yield told(
-                (*path, "defaultRequest", resource), request, f"the default request is more than the default limit, {limit}",
+                (*path, "defaultRequest", resource),
+                request,
+                f"the default request is more than the default limit, {limit}",
                 f"write {limit} or less, or raise limitRange.defaultLimit.{resource}",
             )
         most = getattr(limits.max, resource) if limits.max else limit
         if parse(limit) > parse(most):
             yield told(
-                (*path, "defaultLimit", resource), limit, f"the default limit is more than the most that is allowed, {most}",
+                (*path, "defaultLimit", resource),
+                limit,
+                f"the default limit is more than the most that is allowed, {most}",
                 f"write {most} or less, or raise limitRange.max.{resource}",
             )
     storage = team.checkpoint_storage
     for key, needed in (("requests.storage", storage.size), ("persistentvolumeclaims", "1")):
         if key in team.quota and parse(needed) > parse(team.quota[key]):
             yield told(
-                ("teams", index, "quota", key), team.quota[key], f"the team's checkpoint claim alone needs {needed}",
+                ("teams", index, "quota", key),
+                team.quota[key],
+                f"the team's checkpoint claim alone needs {needed}",
                 f"write {needed} or more",
             )
 
@@ -114,18 +126,22 @@ def _fit(index: int, run: RunSettings, draft: Draft) -> Iterator[Told]:
         limit, allowed = getattr(run.limits, resource), getattr(most, resource)
         if parse(limit) > parse(allowed):
             yield told(
-                ("runs", index, "limits", resource), limit,
-                f'team "{team.name}" allows a container {allowed} at most, so the run\'s Pod would never be created',
-                f"write {allowed} or less, or raise {full_key('teams', team_index, 'limitRange', 'max', resource)}",
+                ("runs", index, "limits", resource),
+                limit,
+                f'team "{team.name}" allows a container {allowed} at most, so the run\'s Pod would never be'
+                " created",
+                f"write {allowed} or less, or raise"
+                f" {full_key('teams', team_index, 'limitRange', 'max', resource)}",
             )
 
 
 def _too_large(path: Path, run: RunSettings, team: TeamSettings, quota_key: str, short: Shortage) -> Told:
     field, value = _field(run, short.key)
     return told(
-        (*path, *field), value,
-        f'the run needs {short.needed} of {short.key}, and the quota of team "{team.name}" has {short.allowed}: '
-        f"{short.missing} too much, so its Pod would never be created",
+        (*path, *field),
+        value,
+        f'the run needs {short.needed} of {short.key}, and the quota of team "{team.name}" has'
+        f" {short.allowed}: {short.missing} too much, so its Pod would never be created",
         (f"write {short.allowed} or less, or raise " if field and parse(short.allowed) else "raise ")
         + f"{quota_key} to {short.needed} or more",
     )

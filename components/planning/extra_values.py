@@ -1,4 +1,4 @@
-"""Judging the chart values that a site adds: the merged result must leave every layer with exactly one owner."""
+"""Judging the chart values that a site adds: merged, they must leave every layer with exactly one owner."""
 
 from __future__ import annotations
 
@@ -17,25 +17,32 @@ from components.settings.node_pool import NodePoolSettings
 ROOT = ("gpuOperator", "extraValues")
 _SWITCHED = ("driver", "toolkit", "devicePlugin")
 # Top-level keys of chart v26.7.0.
-SECTIONS = (
-    ("ccManager", "cdi", "clusterPolicy", "daemonsets", "dcgm", "dcgmExporter", "devicePlugin", "draDriver", "driver")
-    + ("extraObjects", "gdrcopy", "gds", "gfd", "gpuCluster", "hostPaths", "kataManager", "kataSandboxDevicePlugin", "mig")
-    + ("migManager", "nfd", "node-feature-discovery", "nodeStatusExporter", "operator", "platform", "psa")
-    + ("sandboxDevicePlugin", "sandboxWorkloads", "toolkit", "validator", "vfioManager", "vgpuDeviceManager", "vgpuManager")
+SECTIONS = tuple(
+    "ccManager cdi clusterPolicy daemonsets dcgm dcgmExporter devicePlugin draDriver driver extraObjects"
+    " gdrcopy gds gfd gpuCluster hostPaths kataManager kataSandboxDevicePlugin mig migManager nfd"
+    " node-feature-discovery nodeStatusExporter operator platform psa sandboxDevicePlugin sandboxWorkloads"
+    " toolkit validator vfioManager vgpuDeviceManager vgpuManager".split()
 )
 # Maps whose own keys may have dots.
-_FREE_KEYS = ("labels", "annotations", "nodeSelector", "data", "matchLabels", "podSelector", "additionalLabels", "featureGates")
+_FREE_KEYS = frozenset(
+    "labels annotations nodeSelector data matchLabels podSelector additionalLabels featureGates".split()
+)
 # Path -> the value that everything here is built on, and why.
 _FIXED = {
     ("clusterPolicy", "deployCR"): (True, "the stack judges readiness by the ClusterPolicy and its operands"),
     ("gpuCluster", "deployCR"): (
         False,
-        "a GPUCluster advertises GPUs by a DRA driver, and a pool's GPUs are advertised by a device plugin or by a DRA driver, never both",
+        (
+            "a GPUCluster advertises GPUs by a DRA driver, and a pool's GPUs are advertised by a device"
+            " plugin or by a DRA driver, never both"
+        ),
     ),
 }
 
 
-def problems(settings: GpuOperatorSettings, profile: Profile, pools: Sequence[NodePoolSettings]) -> list[Told]:
+def problems(
+    settings: GpuOperatorSettings, profile: Profile, pools: Sequence[NodePoolSettings]
+) -> list[Told]:
     """Every way in which the site's values break the ownership that the pools' profile states."""
     extra = settings.extra_values
     found = [*_shapes(extra)]
@@ -56,7 +63,7 @@ def problems(settings: GpuOperatorSettings, profile: Profile, pools: Sequence[No
 
 
 def warnings(settings: GpuOperatorSettings, profile: Profile, pools: Sequence[NodePoolSettings]) -> list[str]:
-    """What will show at readiness only: operands that do not tolerate a pool's taint, keys that the chart does not have."""
+    """What shows at readiness only: operands that do not tolerate a pool's taint, keys unknown to the chart."""
     extra = settings.extra_values
     merged = deep_merge(own_values(profile, pools, settings.nfd), extra)
     found = []
@@ -66,13 +73,16 @@ def warnings(settings: GpuOperatorSettings, profile: Profile, pools: Sequence[No
         for pool in pools:
             if not tolerates(at(merged, path), pool.taint):
                 found.append(
-                    f"gpuOperator.extraValues.{'.'.join(path)} does not tolerate the taint {pool.taint} of pool "
+                    f"gpuOperator.extraValues.{'.'.join(path)} does not tolerate the taint {pool.taint} of"
+                    " pool "
                     f'"{pool.name}": its nodes will never get these Pods and never become ready. '
                     "Add a toleration of that taint to the list, or remove the list."
                 )
     for key in extra:
         if key not in SECTIONS and "." not in key:
-            found.append(f"gpuOperator.extraValues.{key}: chart v26.7.0 of the GPU Operator has no such value.")
+            found.append(
+                f"gpuOperator.extraValues.{key}: chart v26.7.0 of the GPU Operator has no such value."
+            )
     return found
 
 
@@ -91,18 +101,50 @@ def _shapes(extra: Mapping[str, Any], prefix: tuple[str, ...] = ()) -> Iterator[
         if dotted and not (prefix and prefix[-1] in _FREE_KEYS):
             nested = "".join(f"{{{part}: " for part in key.split(".")) + "…" + "}" * len(key.split("."))
             yield told(
-                (*ROOT, *path), None, "Helm takes this as one key with dots in its name, so it would have no effect",
+                (*ROOT, *path),
+                None,
+                "Helm takes this as one key with dots in its name, so it would have no effect",
                 f"write it nested: {nested[1:-1]}",
             )
         elif not prefix and key not in SECTIONS and (meant := closest(key, SECTIONS)):
-            yield told((*ROOT, key), None, "the chart has no such value, so it would have no effect", f"did you mean {meant}?")
-        elif len(prefix) == 1 and prefix[0] in (*_SWITCHED, "nfd", "cdi") and key != "enabled" and closest(key, ["enabled"]):
-            yield told((*ROOT, *path), None, "the chart has no such value, so it would have no effect", "did you mean enabled?")
-        elif not prefix and key in SECTIONS and key != "extraObjects" and not isinstance(value, Mapping) and value is not None:
-            fix = f"write {key}: {{enabled: {str(is_on(value)).lower()}}}" if isinstance(value, (bool, str)) else "write a map"
+            yield told(
+                (*ROOT, key),
+                None,
+                "the chart has no such value, so it would have no effect",
+                f"did you mean {meant}?",
+            )
+        elif (
+            len(prefix) == 1
+            and prefix[0] in (*_SWITCHED, "nfd", "cdi")
+            and key != "enabled"
+            and closest(key, ["enabled"])
+        ):
+            yield told(
+                (*ROOT, *path),
+                None,
+                "the chart has no such value, so it would have no effect",
+                "did you mean enabled?",
+            )
+        elif (
+            not prefix
+            and key in SECTIONS
+            and key != "extraObjects"
+            and not isinstance(value, Mapping)
+            and value is not None
+        ):
+            fix = (
+                f"write {key}: {{enabled: {str(is_on(value)).lower()}}}"
+                if isinstance(value, (bool, str))
+                else "write a map"
+            )
             yield told((*ROOT, key), None, f"it is {kind_of(value)}, and the chart has a map here", fix)
         elif path in TOLERATION_PATHS and not isinstance(value, list) and value is not None:
-            yield told((*ROOT, *path), None, f"it is {kind_of(value)}, and a list is needed", "begin each toleration with '- '")
+            yield told(
+                (*ROOT, *path),
+                None,
+                f"it is {kind_of(value)}, and a list is needed",
+                "begin each toleration with '- '",
+            )
         elif isinstance(value, Mapping):
             yield from _shapes(value, path)
 
@@ -116,16 +158,27 @@ def _others(profile: Profile, layer: str, *, operator: bool) -> str:
     names = [
         row.name
         for row in profiles().values()
-        if row.status == "supported" and row.platform == profile.platform and row.install_operator
-        and (row.owners[layer] == OPERATOR) is operator and row.name != profile.name
+        if row.status == "supported"
+        and row.platform == profile.platform
+        and row.install_operator
+        and (row.owners[layer] == OPERATOR) is operator
+        and row.name != profile.name
     ]
     title = LAYER_TITLES[layer]
     owner = f"whose {title} is the GPU Operator's" if operator else f"whose {title} has another owner"
-    return f", or give the pool a profile {owner}, if that is what its nodes are: {', '.join(names)}" if names else ""
+    return (
+        f", or give the pool a profile {owner}, if that is what its nodes are: {', '.join(names)}"
+        if names
+        else ""
+    )
 
 
 def _layer(
-    layer: str, extra: Mapping[str, Any], merged: Mapping[str, Any], profile: Profile, pools: Sequence[NodePoolSettings]
+    layer: str,
+    extra: Mapping[str, Any],
+    merged: Mapping[str, Any],
+    profile: Profile,
+    pools: Sequence[NodePoolSettings],
 ) -> Iterator[Told]:
     given = stated(extra, (layer, "enabled"))
     if given is None:
@@ -136,13 +189,24 @@ def _layer(
     remove = f"remove {'.'.join(given)} from extraValues"
     null = " (null removes the value, and without it the layer is on)" if value is None else ""
     if is_on(value) and not wanted:
-        reason = f"the {title} would have two owners {_where(profile, pools)}: {owner_title(owner)} and the GPU Operator{null}"
+        reason = (
+            f"the {title} would have two owners {_where(profile, pools)}: {owner_title(owner)} and the GPU"
+            f" Operator{null}"
+        )
         yield _told(given, extra, reason, remove + _others(profile, layer, operator=True))
     elif wanted and not is_on(value):
-        reason = f"the {title} would have no owner {_where(profile, pools)}: it is the GPU Operator's, and this turns it off"
+        reason = (
+            f"the {title} would have no owner {_where(profile, pools)}: it is the GPU Operator's, and this"
+            " turns it off"
+        )
         yield _told(given, extra, reason, remove + _others(profile, layer, operator=False))
     elif value is not None and not isinstance(value, bool):
-        yield _told(given, extra, f"it is {kind_of(value)}, and true or false is needed", f"write {str(wanted).lower()}, or {remove}")
+        yield _told(
+            given,
+            extra,
+            f"it is {kind_of(value)}, and true or false is needed",
+            f"write {str(wanted).lower()}, or {remove}",
+        )
 
 
 def _nfd(
@@ -159,13 +223,34 @@ def _nfd(
     wanted = settings.nfd == OPERATOR
     where = _where(profile, pools)
     if is_on(value) and not wanted:
-        reason = f"Node Feature Discovery would have two owners {where}: the one that the cluster already has and the GPU Operator"
-        yield _told(given, extra, reason, "write gpuOperator.nfd: operator if the cluster has none, and remove nfd.enabled here")
+        reason = (
+            f"Node Feature Discovery would have two owners {where}: the one that the cluster already has and"
+            " the GPU Operator"
+        )
+        yield _told(
+            given,
+            extra,
+            reason,
+            "write gpuOperator.nfd: operator if the cluster has none, and remove nfd.enabled here",
+        )
     elif wanted and not is_on(value):
-        reason = f"Node Feature Discovery would have no owner {where}: it is the GPU Operator's, and this turns it off"
-        yield _told(given, extra, reason, "write gpuOperator.nfd: existing if the cluster has its own, and remove nfd.enabled here")
+        reason = (
+            f"Node Feature Discovery would have no owner {where}: it is the GPU Operator's, and this turns"
+            " it off"
+        )
+        yield _told(
+            given,
+            extra,
+            reason,
+            "write gpuOperator.nfd: existing if the cluster has its own, and remove nfd.enabled here",
+        )
     elif not isinstance(value, bool):
-        yield _told(given, extra, f"it is {kind_of(value)}, and true or false is needed", f"remove {'.'.join(given)} from extraValues")
+        yield _told(
+            given,
+            extra,
+            f"it is {kind_of(value)}, and true or false is needed",
+            f"remove {'.'.join(given)} from extraValues",
+        )
 
 
 def _driver_objects(
@@ -175,8 +260,16 @@ def _driver_objects(
     value = at(merged, path, False)
     if stated(extra, path) and value is not None and is_on(value) and profile.owners["driver"] != OPERATOR:
         owner = owner_title(profile.owners["driver"])
-        reason = f"an NVIDIADriver object installs a driver whatever driver.enabled says: the driver would have two owners {_where(profile, pools)}: {owner} and the GPU Operator"
-        yield _told(path, extra, reason, f"remove {'.'.join(path)} from extraValues{_others(profile, 'driver', operator=True)}")
+        reason = (
+            "an NVIDIADriver object installs a driver whatever driver.enabled says: the driver would have"
+            f" two owners {_where(profile, pools)}: {owner} and the GPU Operator"
+        )
+        yield _told(
+            path,
+            extra,
+            reason,
+            f"remove {'.'.join(path)} from extraValues{_others(profile, 'driver', operator=True)}",
+        )
 
 
 def _row(extra: Mapping[str, Any], merged: Mapping[str, Any], profile: Profile) -> Iterator[Told]:
@@ -186,17 +279,27 @@ def _row(extra: Mapping[str, Any], merged: Mapping[str, Any], profile: Profile) 
         if given is None or path in {(layer, "enabled") for layer in _SWITCHED}:
             continue
         value = at(merged, path, MISSING)
-        if value == wanted or (isinstance(wanted, list) and isinstance(value, list) and all(item in value for item in wanted)):
+        if value == wanted or (
+            isinstance(wanted, list) and isinstance(value, list) and all(item in value for item in wanted)
+        ):
             continue
         need = f"must hold {_spell(wanted)}" if isinstance(wanted, list) else f"is {_spell(wanted)}"
         yield _told(
-            given, extra, f"on profile {profile.name}, {'.'.join(path)} {need}. {profile.reason}",
-            f"add {_spell(wanted)} to the list" if isinstance(value, list) and isinstance(wanted, list)
-            else f"remove {'.'.join(given)} from extraValues",
+            given,
+            extra,
+            f"on profile {profile.name}, {'.'.join(path)} {need}. {profile.reason}",
+            (
+                f"add {_spell(wanted)} to the list"
+                if isinstance(value, list) and isinstance(wanted, list)
+                else f"remove {'.'.join(given)} from extraValues"
+            ),
         )
 
 
 def _spell(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(f"{item['name']}={item['value']}" if isinstance(item, Mapping) and "name" in item else str(item) for item in value)
+        return ", ".join(
+            f"{item['name']}={item['value']}" if isinstance(item, Mapping) and "name" in item else str(item)
+            for item in value
+        )
     return str(value).lower() if isinstance(value, bool) else str(value)

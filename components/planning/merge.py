@@ -18,7 +18,11 @@ def deep_merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, An
     merged = {key: deepcopy(value) for key, value in base.items()}
     for key, value in over.items():
         below = merged.get(key)
-        merged[key] = deep_merge(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else deepcopy(value)
+        merged[key] = (
+            deep_merge(below, value)
+            if isinstance(below, dict) and isinstance(value, Mapping)
+            else deepcopy(value)
+        )
     return merged
 
 

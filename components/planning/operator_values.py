@@ -1,4 +1,4 @@
-"""The chart values of the one GPU Operator: from the ownership table, the pools' taints and what the site adds."""
+"""The chart values of the one GPU Operator: from the ownership table, the taints and what the site adds."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from components.settings.gpu_operator import GpuOperatorSettings
 from components.settings.node_pool import NodePoolSettings, Taint
 
 RELEASE_NAME = "gpu-operator"
-# The chart's own tolerations. A list in the values replaces the default list, so these are kept by repeating them.
+# The chart's own tolerations, repeated because a list in the values replaces the chart's list.
 OPERAND_TOLERATIONS = ({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},)
 NFD_WORKER_TOLERATIONS = (
-    {"key": "node-role.kubernetes.io/control-plane", "operator": "Equal", "value": "", "effect": "NoSchedule"},
+    {
+        "key": "node-role.kubernetes.io/control-plane",
+        "operator": "Equal",
+        "value": "",
+        "effect": "NoSchedule",
+    },
     *OPERAND_TOLERATIONS,
 )
 TOLERATION_PATHS = (("daemonsets", "tolerations"), ("node-feature-discovery", "worker", "tolerations"))
-# DaemonSets of the controller, by the value that turns each on; all are on in the chart unless a value says otherwise.
+# DaemonSets of the controller, by the value that turns each on; the chart's default is on for all of them.
 _OPERANDS = {
     "driver": "nvidia-driver-daemonset",
     "toolkit": "nvidia-container-toolkit-daemonset",
@@ -35,7 +40,7 @@ _VALIDATOR = "nvidia-operator-validator"
 def is_on(value: Any) -> bool:
     """What a chart value means as a switch: Helm renders text, so "true" in quotes turns on as true does.
 
-    Null and absent are on: the controller takes an unset `enabled` of driver, toolkit and device plugin as true
+    Null and absent are on: the controller takes an unset `enabled` of driver, toolkit and plugin as true
     (gpu-operator, api/nvidia/v1/clusterpolicy_types.go, IsEnabled).
     """
     if isinstance(value, str):
@@ -49,8 +54,10 @@ def own_values(profile: Profile, pools: Sequence[NodePoolSettings], nfd: str) ->
     values = {
         "daemonsets": {"tolerations": _unique([*OPERAND_TOLERATIONS, *tolerations])},
         "nfd": {"enabled": nfd == "operator"},
-        "node-feature-discovery": {"worker": {"tolerations": _unique([*NFD_WORKER_TOLERATIONS, *tolerations])}},
-        # On by default since v26.7.0, and it needs the CRDs of the Prometheus operator, which a cluster may not have.
+        "node-feature-discovery": {
+            "worker": {"tolerations": _unique([*NFD_WORKER_TOLERATIONS, *tolerations])}
+        },
+        # On by default since v26.7.0, but it needs the Prometheus operator's CRDs, which a cluster may lack.
         "dcgmExporter": {"serviceMonitor": {"enabled": False}},
     }
     return deep_merge(values, profile.values)
@@ -64,7 +71,7 @@ def plan_operator(
     timeout = settings.timeout_minutes * 60
     return OperatorPlan(
         namespace=settings.namespace,
-        # Operands mount host paths and run privileged; the namespace must say so where Pod Security is enforced.
+        # Operands mount host paths and run privileged; where Pod Security is enforced the namespace must say so.
         namespace_labels={
             **environment_labels(environment),
             **{f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")},
@@ -87,11 +94,14 @@ def _expectation(
     timeout: int,
 ) -> OperatorExpectation:
     on = {operand: is_on(at(values, (operand, "enabled"))) for operand in _OPERANDS}
-    # With a driver per kernel or per NVIDIADriver object the DaemonSets have other names; the validator stands for them.
+    # A driver per kernel or per NVIDIADriver object has DaemonSets of other names; the validator stands for it.
     renamed = any(
-        is_on(at(values, path, False)) for path in (("driver", "usePrecompiled"), ("driver", "nvidiaDriverCRD", "enabled"))
+        is_on(at(values, path, False))
+        for path in (("driver", "usePrecompiled"), ("driver", "nvidiaDriverCRD", "enabled"))
     )
-    present = [name for operand, name in _OPERANDS.items() if on[operand] and not (operand == "driver" and renamed)]
+    present = [
+        name for operand, name in _OPERANDS.items() if on[operand] and not (operand == "driver" and renamed)
+    ]
     return OperatorExpectation(
         namespace=settings.namespace,
         daemonsets=(*present, _VALIDATOR),
@@ -114,7 +124,10 @@ def _expectation(
 
 def _nfd_name(values: Mapping[str, Any]) -> str:
     overrides = at(values, ("node-feature-discovery",), {})
-    return overrides.get("fullnameOverride") or f"{RELEASE_NAME}-{overrides.get('nameOverride') or 'node-feature-discovery'}"
+    return (
+        overrides.get("fullnameOverride")
+        or f"{RELEASE_NAME}-{overrides.get('nameOverride') or 'node-feature-discovery'}"
+    )
 
 
 def tolerates(tolerations: Any, taint: Taint) -> bool:

@@ -33,7 +33,9 @@ def _pool(pool: NodePoolPlan) -> dict[str, Any]:
         "gpusPerNode": pool.gpus_per_node,
         "profile": pool.ownership.profile,
         "runtimeClass": pool.runtime_class,
-        "owners": {item.layer: {"owner": item.owner, "reason": item.reason} for item in pool.ownership.layers},
+        "owners": {
+            item.layer: {"owner": item.owner, "reason": item.reason} for item in pool.ownership.layers
+        },
     }
 
 

@@ -15,7 +15,12 @@ TABLE = Path(__file__).resolve().parents[2] / "policies" / "ownership.json"
 OPERATOR = "operator"
 """The owner's name in the table where the GPU Operator owns the layer."""
 LAYERS = ("driver", "toolkit", "devicePlugin", "nfd")
-LAYER_TITLES = {"driver": "driver", "toolkit": "container toolkit", "devicePlugin": "device plugin", "nfd": "Node Feature Discovery"}
+LAYER_TITLES = {
+    "driver": "driver",
+    "toolkit": "container toolkit",
+    "devicePlugin": "device plugin",
+    "nfd": "Node Feature Discovery",
+}
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,9 @@ def owner_title(owner: str | None) -> str:
     """An owner of the table in a sentence."""
     if owner is None:
         return "nobody"
-    return {OPERATOR: "the GPU Operator", "host": "the host", "existing": "what the cluster already has"}.get(owner, owner)
+    return {OPERATOR: "the GPU Operator", "host": "the host", "existing": "what the cluster already has"}.get(
+        owner, owner
+    )
 
 
 @lru_cache(maxsize=1)
@@ -92,13 +99,16 @@ def profiles() -> Mapping[str, Profile]:
 
 
 def owners_of(pool: NodePoolSettings, nfd: str = OPERATOR) -> PoolOwnership:
-    """Every layer's owner on `pool`, with the reason. `nfd` is `existing` where the cluster has NFD already."""
+    """Every layer's owner on `pool`, with the reason. `nfd` is `existing` where the cluster has its own."""
     profile = profiles()[pool.profile]
     layers = []
     for layer in LAYERS:
         owner, reason = profile.owners[layer], profile.reason
         if layer == "nfd" and owner == OPERATOR and nfd == "existing":
-            owner, reason = "existing", "gpuOperator.nfd says that the cluster runs Node Feature Discovery already."
+            owner, reason = (
+                "existing",
+                "gpuOperator.nfd says that the cluster runs Node Feature Discovery already.",
+            )
         layers.append(LayerOwner(layer, owner, reason))
     return PoolOwnership(pool.name, profile.name, tuple(layers), profile.runtime_class)
 

@@ -11,6 +11,7 @@ from components.planning.quota import GPU
 from components.settings.run import CHECKPOINT_ROOT, RunSecret, RunSettings, RunVolume
 from components.settings.team import TeamSettings
 
+
 @dataclass(frozen=True)
 class RunPlan:
     """One run, decided."""
@@ -60,7 +61,9 @@ def plan_run(run: RunSettings, team: TeamSettings, pool: NodePoolPlan, environme
     )
 
 
-def job_manifest(run: RunSettings, team: TeamSettings, pool: NodePoolPlan, environment: str) -> dict[str, Any]:
+def job_manifest(
+    run: RunSettings, team: TeamSettings, pool: NodePoolPlan, environment: str
+) -> dict[str, Any]:
     """The complete Job of one run."""
     labels = {**run.labels, **run_labels(environment, team.name, run.id, run.attempt)}
     # A training Pod is not to be moved for a fuller node.
@@ -97,13 +100,16 @@ def job_manifest(run: RunSettings, team: TeamSettings, pool: NodePoolPlan, envir
 
 
 def _failure_rules() -> list[dict[str, Any]]:
-    """Preemption does not count, what no retry can help fails at once, everything else counts as `backoffLimit` says.
+    """Preemption does not count, what no retry can help fails at once, all else counts by `backoffLimit`.
 
     137 is not ignored: an out-of-memory kill has it too.
     """
 
     def exit_codes(action: str, codes: list[int]) -> dict[str, Any]:
-        return {"action": action, "onExitCodes": {"containerName": TRAINER, "operator": "In", "values": codes}}
+        return {
+            "action": action,
+            "onExitCodes": {"containerName": TRAINER, "operator": "In", "values": codes},
+        }
 
     return [
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
@@ -132,7 +138,10 @@ def _pod(run: RunSettings, team: TeamSettings, pool: NodePoolPlan) -> dict[str, 
         },
         "containers": [_container(run)],
         "volumes": [
-            {"name": "checkpoints", "persistentVolumeClaim": {"claimName": team.checkpoint_storage.claim_name}},
+            {
+                "name": "checkpoints",
+                "persistentVolumeClaim": {"claimName": team.checkpoint_storage.claim_name},
+            },
             {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": run.shared_memory}},
             {"name": "tmp", "emptyDir": {}},
             *(_volume(volume) for volume in run.volumes),
@@ -152,7 +161,8 @@ def _pod(run: RunSettings, team: TeamSettings, pool: NodePoolPlan) -> dict[str, 
 def _short_tolerations(seconds: int) -> list[dict[str, Any]]:
     # The default is 300 s, in which a dead node's run waits.
     return [
-        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds} for key in _GRACE_TAINTS
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+        for key in _GRACE_TAINTS
     ]
 
 
@@ -224,6 +234,7 @@ def _all_keys(secret: RunSecret) -> dict[str, Any]:
 
 
 def _volume(volume: RunVolume) -> dict[str, Any]:
+    source: dict[str, Any]
     if volume.claim:
         source = {"persistentVolumeClaim": {"claimName": volume.claim}}
     elif volume.config_map:

@@ -59,8 +59,9 @@ def _warnings(settings: StackSettings) -> Iterator[str]:
             yield f'nodePools "{pool.name}": profile {profile.name} is experimental. {profile.reason}'
         if profile.platform != "self-managed":
             yield (
-                f'nodePools "{pool.name}": on {profile.platform.upper()} labels and taints belong to the cloud\'s node pool. '
-                "A node that the cloud replaces has them again only after the next `pulumi up`."
+                f'nodePools "{pool.name}": on {profile.platform.upper()} labels and taints belong to the'
+                " cloud's node pool. A node that the cloud replaces has them again only after the next"
+                " `pulumi up`."
             )
     served = operator_profile(settings.node_pools)
     if served:
@@ -69,6 +70,7 @@ def _warnings(settings: StackSettings) -> Iterator[str]:
         demands = [run_demand(run) for run in settings.runs if run.team == team.name and not run.cancelled]
         for short in quota_fit(together(demands), team.hard_quota):
             yield (
-                f'teams "{team.name}": its {len(demands)} runs together need {short.needed} of {short.key}, and the quota '
-                f"has {short.allowed}. They will run one after another, and Kubernetes retries the waiting ones only every few minutes."
+                f'teams "{team.name}": its {len(demands)} runs together need {short.needed} of {short.key},'
+                f" and the quota has {short.allowed}. They will run one after another, and Kubernetes retries"
+                " the waiting ones only every few minutes."
             )

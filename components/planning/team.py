@@ -62,9 +62,12 @@ def plan_team(team: TeamSettings, environment: str) -> TeamPlan:
         group=team.group,
         namespace_manifest=_namespace(namespace, labels),
         resource_quota=named("ResourceQuota", "v1", QUOTA_NAME, spec={"hard": team.hard_quota}),
-        limit_range=named("LimitRange", "v1", "container-defaults", spec={"limits": [_container_limits(team)]}),
+        limit_range=named(
+            "LimitRange", "v1", "container-defaults", spec={"limits": [_container_limits(team)]}
+        ),
         network_policies=tuple(
-            named("NetworkPolicy", "networking.k8s.io/v1", name, spec=spec) for name, spec in _network(team.network)
+            named("NetworkPolicy", "networking.k8s.io/v1", name, spec=spec)
+            for name, spec in _network(team.network)
         ),
         role=role,
         role_binding=binding,
@@ -79,7 +82,11 @@ def _namespace(name: str, labels: dict[str, str]) -> Manifest:
     for mode in ("enforce", "audit", "warn"):
         security[f"{_POD_SECURITY}/{mode}"] = "restricted"
         security[f"{_POD_SECURITY}/{mode}-version"] = "latest"
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {**labels, **security}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": {**labels, **security}},
+    }
 
 
 def _container_limits(team: TeamSettings) -> dict[str, Any]:
@@ -111,13 +118,17 @@ def _network(settings: NetworkSettings) -> list[tuple[str, dict[str, Any]]]:
     ]
     if settings.https:
         anywhere = [_block("0.0.0.0/0", [_METADATA_V4]), _block("::/0", [_METADATA_V6])]
-        policies.append(("allow-https", egress([{"to": anywhere, "ports": [{"protocol": "TCP", "port": 443}]}])))
+        policies.append(
+            ("allow-https", egress([{"to": anywhere, "ports": [{"protocol": "TCP", "port": 443}]}]))
+        )
     if settings.egress:
         policies.append(("allow-egress", egress([_egress_rule(item) for item in settings.egress])))
     if settings.within_team:
         both = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-        peers = [{"podSelector": {}}]
-        policies.append(("allow-within-team", {**both, "ingress": [{"from": peers}], "egress": [{"to": peers}]}))
+        peers: list[dict[str, Any]] = [{"podSelector": {}}]
+        policies.append(
+            ("allow-within-team", {**both, "ingress": [{"from": peers}], "egress": [{"to": peers}]})
+        )
     return policies
 
 
@@ -139,7 +150,14 @@ def _rules() -> list[dict[str, Any]]:
         {"apiGroups": ["batch"], "resources": ["jobs/status"], "verbs": ["get"]},
         {
             "apiGroups": [""],
-            "resources": ["pods", "pods/status", "events", "persistentvolumeclaims", "resourcequotas", "limitranges"],
+            "resources": [
+                "pods",
+                "pods/status",
+                "events",
+                "persistentvolumeclaims",
+                "resourcequotas",
+                "limitranges",
+            ],
             "verbs": list(_READ),
         },
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},

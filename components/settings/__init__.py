@@ -1,1 +1,1 @@
-"""Stack configuration as validated, frozen models: one file per concern. Read it with `loader.load_settings`."""
+"""Stack configuration as validated, frozen models: one file per concern. Entry: `loader`."""

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Strict
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-# YAML has its own numbers and booleans: text such as "2" or "yes" in their place is a mistake to be told, not converted.
+# YAML has its own numbers and booleans: text such as "2" or "yes" in their place is a mistake to be told.
 Whole = Annotated[int, Strict()]
 Flag = Annotated[bool, Strict()]
 
@@ -22,9 +22,11 @@ class Settings(BaseModel):
 
 
 def refusal(reason: str, fix: str, *, at: str = "", value: Any = None) -> PydanticCustomError:
-    """The error that a validator raises: `reason` says why the value can not work, `fix` what to write instead.
+    """The error of a validator: `reason` says why the value can not work, `fix` what to write instead.
 
     `at` names a key below the validated value (`limits.gpus`), with `value` being what stands there.
     """
     # The texts travel in the context, because pydantic formats the message template with str.format.
-    return PydanticCustomError("holdfast", "{reason}", {"reason": reason, "fix": fix, "at": at, "value": value})
+    return PydanticCustomError(
+        "holdfast", "{reason}", {"reason": reason, "fix": fix, "at": at, "value": value}
+    )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from components.settings.amounts import StorageSize
 from components.settings.base import Flag, Settings
-from components.settings.formats import DnsSubdomain, SharedAccessMode, SharedStorageClass, StorageKind, StorageSize
+from components.settings.choices import SharedAccessMode, SharedStorageClass, StorageKind
+from components.settings.formats import DnsSubdomain
 
 
 class CheckpointStorageSettings(Settings):

@@ -10,7 +10,7 @@ class ClusterSettings(Settings):
     """A cluster by kubeconfig *and* context."""
 
     kubeconfig: KubeconfigPath
-    """Path of the kubeconfig file, absolute. Its content is never configuration: it changes with every certificate."""
+    """Absolute path of the kubeconfig. Never its content, which changes with every certificate."""
     context: ContextName
     """Context of that file."""
     identifier: ContextName | None = None

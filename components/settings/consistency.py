@@ -1,4 +1,4 @@
-"""Checks across settings that need no knowledge of Kubernetes' ways: names that must be known, different, or free."""
+"""Checks across settings that need no planner: names must be known, different and free, amounts must agree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from components.settings.substitution import Path
 Told = tuple[Path, Problem]
 OUR_VOLUMES = ("checkpoints", "shared-memory", "tmp")
 _OUR_KEYS = ("app.kubernetes.io/managed-by", "app.kubernetes.io/part-of")
-_OUR_ANNOTATIONS = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt", "pulumi.com/skipAwait")
+_OUR_ANNOTATIONS = (
+    "cluster-autoscaler.kubernetes.io/safe-to-evict",
+    "karpenter.sh/do-not-disrupt",
+    "pulumi.com/skipAwait",
+)
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 
 
@@ -35,33 +39,49 @@ def _repeated(section: str, field: str, names: Iterable[tuple[int, str]]) -> Ite
     for index, name in names:
         if name in first:
             yield told(
-                (section, index, field), name, f"{full_key(section, first[name])} has the same {field}", "give each its own"
+                (section, index, field),
+                name,
+                f"{full_key(section, first[name])} has the same {field}",
+                "give each its own",
             )
         first.setdefault(name, index)
 
 
 def _pools(draft: Draft) -> Iterator[Told]:
-    yield from _repeated("nodePools", "name", ((index, pool.name) for index, pool in draft.node_pools.items()))
+    yield from _repeated(
+        "nodePools", "name", ((index, pool.name) for index, pool in draft.node_pools.items())
+    )
     for index, pool in draft.node_pools.items():
         for key, wanted in pool.select_nodes.match_labels.items():
             if pool.labels.get(key, wanted) != wanted:
                 yield told(
-                    ("nodePools", index, "labels", key), pool.labels[key],
-                    f"the nodes are selected by {key}={wanted}, and this would change that label, so the pool would be empty",
+                    ("nodePools", index, "labels", key),
+                    pool.labels[key],
+                    f"the nodes are selected by {key}={wanted}, and this would change that label, so the pool"
+                    " would be empty",
                     "select the nodes by a label that the stack does not set",
                 )
     for (_, first), (index, second) in combinations(draft.node_pools.items(), 2):
-        if set(first.labels.items()) <= set(second.labels.items()) or set(second.labels.items()) <= set(first.labels.items()):
+        if set(first.labels.items()) <= set(second.labels.items()) or set(second.labels.items()) <= set(
+            first.labels.items()
+        ):
             yield told(
-                ("nodePools", index, "labels"), dict(second.labels),
-                f'a Job is sent to a pool by its labels, and these do not tell this pool from pool "{first.name}"',
+                ("nodePools", index, "labels"),
+                dict(second.labels),
+                "a Job is sent to a pool by its labels, and these do not tell this pool from pool"
+                f' "{first.name}"',
                 f"give each pool its own value, such as labels: {{pool: {second.name}}}",
             )
         shared = set(first.select_nodes.names) & set(second.select_nodes.names)
-        if shared or (first.select_nodes.match_labels and first.select_nodes.match_labels == second.select_nodes.match_labels):
+        if shared or (
+            first.select_nodes.match_labels
+            and first.select_nodes.match_labels == second.select_nodes.match_labels
+        ):
             nodes = f"the node {sorted(shared)[0]}" if shared else "the same nodes"
             yield told(
-                ("nodePools", index, "selectNodes"), None, f'it selects {nodes} that pool "{first.name}" selects too',
+                ("nodePools", index, "selectNodes"),
+                None,
+                f'it selects {nodes} that pool "{first.name}" selects too',
                 "let every node belong to one pool",
             )
 
@@ -75,14 +95,18 @@ def _teams(draft: Draft) -> Iterator[Told]:
         same = first.setdefault(namespace, index)
         if same != index and draft.teams[same].name != team.name:
             yield told(
-                ("teams", index, field), namespace,
-                f'{full_key("teams", same)} has the same namespace, and two teams would share one quota and one set of rights',
+                ("teams", index, field),
+                namespace,
+                f"{full_key('teams', same)} has the same namespace, and two teams would share one quota and"
+                " one set of rights",
                 "give each team its own namespace",
             )
         if draft.gpu_operator and namespace == draft.gpu_operator.namespace:
             yield told(
-                ("teams", index, field), namespace,
-                "this is the GPU Operator's namespace, which allows privileged Pods", "give the team its own namespace",
+                ("teams", index, field),
+                namespace,
+                "this is the GPU Operator's namespace, which allows privileged Pods",
+                "give the team its own namespace",
             )
 
 
@@ -104,7 +128,9 @@ def _reference(path: Path, field: str, name: str, known: frozenset[str], section
         meant = closest(name, sorted(known))
         names = ", ".join(sorted(known)) or "none"
         yield told(
-            (*path, field), name, f"there is no {field} of this name in {full_key(section)}",
+            (*path, field),
+            name,
+            f"there is no {field} of this name in {full_key(section)}",
             f"did you mean {meant}?" if meant else f"write one of its names ({names}), or add it there",
         )
 
@@ -113,29 +139,37 @@ def _resources(path: Path, run: RunSettings, draft: Draft) -> Iterator[Told]:
     requested, limited = run.requests.gpus, run.limits.gpus
     if requested is not None and limited is not None and requested != limited:
         yield told(
-            (*path, "limits", "gpus"), limited,
-            f"the run requests {requested}, and Kubernetes takes nvidia.com/gpu only with request and limit equal",
+            (*path, "limits", "gpus"),
+            limited,
+            f"the run requests {requested}, and Kubernetes takes nvidia.com/gpu only with request and limit"
+            " equal",
             f"write {requested} in both, or only in one of them",
         )
     pool = draft.pool(run.pool)
     if pool and run.gpus > pool.gpus_per_node:
         field = "requests" if run.requests.gpus is not None else "limits"
         yield told(
-            (*path, field, "gpus"), run.gpus,
-            f'a run is one Pod on one node, and a node of pool "{pool.name}" has {pool.gpus_per_node}, so the Pod would wait for ever',
+            (*path, field, "gpus"),
+            run.gpus,
+            f'a run is one Pod on one node, and a node of pool "{pool.name}" has {pool.gpus_per_node}, so the'
+            " Pod would wait for ever",
             f"write {pool.gpus_per_node} or less, or name a pool with larger nodes",
         )
     for resource in ("cpu", "memory"):
         request, limit = getattr(run.requests, resource), getattr(run.limits, resource)
         if parse(request) > parse(limit):
             yield told(
-                (*path, "requests", resource), request, f"the request is more than the limit, {limit}",
+                (*path, "requests", resource),
+                request,
+                f"the request is more than the limit, {limit}",
                 f"write {limit} or less, or raise limits.{resource}",
             )
     if parse(run.shared_memory) >= parse(run.limits.memory):
         yield told(
-            (*path, "sharedMemory"), run.shared_memory,
-            f"/dev/shm counts against the memory limit, {run.limits.memory}, so filling it would get the run killed",
+            (*path, "sharedMemory"),
+            run.shared_memory,
+            f"/dev/shm counts against the memory limit, {run.limits.memory}, so filling it would get the run"
+            " killed",
             "write less than limits.memory, or raise limits.memory",
         )
 
@@ -143,7 +177,8 @@ def _resources(path: Path, run: RunSettings, draft: Draft) -> Iterator[Told]:
 def _program(path: Path, run: RunSettings) -> Iterator[Told]:
     if PurePosixPath(run.command[0]).name in _SHELLS:
         yield told(
-            (*path, "command"), run.command[0],
+            (*path, "command"),
+            run.command[0],
             "a shell as the first process keeps SIGTERM from the trainer, so a preempted run saves nothing",
             "write the program itself, in exec form, such as [/app/holdfast-run, --]",
         )
@@ -152,8 +187,10 @@ def _program(path: Path, run: RunSettings) -> Iterator[Told]:
         directory = below.split("/")[0]
         if root and directory != run.id and not directory.startswith("$("):
             yield told(
-                (*path, "args", number), argument,
-                f"{CHECKPOINT_ROOT}/{directory} is not this run's directory, and two runs must never write to one",
+                (*path, "args", number),
+                argument,
+                f"{CHECKPOINT_ROOT}/{directory} is not this run's directory, and two runs must never write"
+                " to one",
                 f"write {argument.replace(f'{root}{directory}', run.checkpoint_dir, 1)}",
             )
 
@@ -169,29 +206,40 @@ def _volumes(path: Path, run: RunSettings) -> Iterator[Told]:
         names.add(volume.name)
         mount = volume.mount_path
         if mount in mounts:
-            yield told((*here, "mountPath"), mount, "another volume of the run is mounted there", "choose another path")
+            yield told(
+                (*here, "mountPath"),
+                mount,
+                "another volume of the run is mounted there",
+                "choose another path",
+            )
         mounts.add(mount)
         for reserved in RESERVED_MOUNTS:
             if mount == reserved or reserved.startswith(f"{mount}/"):
                 yield told(
-                    (*here, "mountPath"), mount, f"it would hide {reserved}, which the Job mounts itself",
+                    (*here, "mountPath"),
+                    mount,
+                    f"it would hide {reserved}, which the Job mounts itself",
                     "choose a path of its own, such as /data",
                 )
             elif mount.startswith(f"{reserved}/") and not volume.below_reserved:
                 yield told(
-                    (*here, "mountPath"), mount, f"it lies inside {reserved}, which the Job mounts itself",
+                    (*here, "mountPath"),
+                    mount,
+                    f"it lies inside {reserved}, which the Job mounts itself",
                     "choose a path of its own, such as /data, or allow it with belowReserved: true",
                 )
 
 
 def _variables(path: Path, run: RunSettings) -> Iterator[Told]:
-    taken = {name: "env" for name in run.env}
+    taken = dict.fromkeys(run.env, "env")
     for number, secret in enumerate(run.secrets):
         if secret.env is None:
             continue
         if secret.env in taken:
             yield told(
-                (*path, "secrets", number, "env"), secret.env, f"the variable is already set by {taken[secret.env]}",
+                (*path, "secrets", number, "env"),
+                secret.env,
+                f"the variable is already set by {taken[secret.env]}",
                 "choose another variable, or remove one of the two",
             )
         taken[secret.env] = f"secrets[{number}]"

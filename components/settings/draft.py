@@ -14,8 +14,8 @@ from components.settings.team import TeamSettings
 class Draft:
     """Valid parts by their index in the configuration, so that checks across them name the right key.
 
-    `pool_names` and `team_names` also hold the names of elements that are not valid: a run that names one of them
-    has no second problem.
+    `pool_names` and `team_names` also hold the names of elements that are not valid: a run that names one
+    of them has no second problem.
     """
 
     node_pools: dict[int, NodePoolSettings]

@@ -168,13 +168,17 @@ def _wrong_value(kind: str, value: Any, context: Mapping[str, Any], key: str) ->
     if kind == "literal_error":
         choices = re.findall(r"'([^']*)'", context["expected"])
         meant = closest(str(value), choices)
-        return f"it is not one of {', '.join(choices)}", f"write {meant}" if meant else f"write one of {', '.join(choices)}"
+        return f"it is not one of {', '.join(choices)}", (
+            f"write {meant}" if meant else f"write one of {', '.join(choices)}"
+        )
     if kind == "greater_than_equal":
         return f"it is less than {context['ge']}", f"write {context['ge']} or more"
     if kind == "less_than_equal":
         return f"it is more than {context['le']}", f"write {context['le']} or less"
     if kind == "too_short":
-        return "it is empty", f"write at least {context['min_length']} element" + ("s" if context["min_length"] > 1 else "")
+        return "it is empty", f"write at least {context['min_length']} element" + (
+            "s" if context["min_length"] > 1 else ""
+        )
     return "it can not be used here", "look the setting up in the configuration table of the README"
 
 
@@ -190,19 +194,26 @@ def _needs_text(value: Any) -> tuple[str, str]:
 def _needs_whole(value: Any, key: str) -> tuple[str, str]:
     if isinstance(value, float):
         if "gpu" in key.lower():
-            return "a GPU can not be divided: nvidia.com/gpu takes whole numbers", f"write {max(1, round(value))}"
+            return (
+                "a GPU can not be divided: nvidia.com/gpu takes whole numbers",
+                f"write {max(1, round(value))}",
+            )
         return "it is not a whole number", f"write {max(1, round(value))}"
     if isinstance(value, str):
         if re.fullmatch(r"\s*[+-]?\d+\s*", value):
             return "it is text, and a whole number is needed", f"write {int(value)}, without quotes"
         if "gpu" in key.lower() and re.fullmatch(r"\s*\d*\.\d+\s*", value):
-            return "a GPU can not be divided: nvidia.com/gpu takes whole numbers", f"write {max(1, round(float(value)))}"
+            return (
+                "a GPU can not be divided: nvidia.com/gpu takes whole numbers",
+                f"write {max(1, round(float(value)))}",
+            )
         duration = _DURATION.fullmatch(value)
         unit = 60 if key.endswith("Minutes") else 1
         if duration and key.endswith(("Seconds", "Minutes")):
             seconds = int(duration.group(1)) * _UNIT_SECONDS[duration.group(2)[0].lower()]
-            return f"it is text, and {key} is a whole number of {'minutes' if unit == 60 else 'seconds'}", (
-                f"write {max(1, seconds // unit)}"
+            return (
+                f"it is text, and {key} is a whole number of {'minutes' if unit == 60 else 'seconds'}",
+                f"write {max(1, seconds // unit)}",
             )
     return f"it is {kind_of(value)}, and a whole number is needed", "write a whole number such as 1"
 

@@ -1,4 +1,4 @@
-"""The GPU Operator: where its chart comes from and how it is installed. Its values follow from the pools' profiles."""
+"""The GPU Operator: its chart and how it is installed. Its values follow from the pools' profiles."""
 
 from __future__ import annotations
 
@@ -28,10 +28,15 @@ class ChartSource(Settings):
     def _one_source(self) -> ChartSource:
         given = [key for key in ("repository", "oci", "path") if getattr(self, key) is not None]
         if len(given) > 1:
-            raise refusal(f"{' and '.join(given)} are both given, and a chart has one source", f"keep one of {', '.join(given)}")
+            raise refusal(
+                f"{' and '.join(given)} are both given, and a chart has one source",
+                f"keep one of {', '.join(given)}",
+            )
         if self.name is not None and given and given != ["repository"]:
             raise refusal(
-                f"a chart from {given[0]} is not looked up by name", f"remove name; {given[0]} already says which chart", at="name",
+                f"a chart from {given[0]} is not looked up by name",
+                f"remove name; {given[0]} already says which chart",
+                at="name",
                 value=self.name,
             )
         if self.version is None and given:

@@ -8,7 +8,9 @@ from components.settings.base import refusal
 
 _HEX = re.compile(r"[0-9a-f]{64}")
 # Source: github.com/distribution/reference, grammar of a reference.
-_HOST = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*(?::\d+)?/)?"
+_HOST = (
+    r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*(?::\d+)?/)?"
+)
 _PATH = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _NAME = re.compile(rf"{_HOST}{_PATH}(?:/{_PATH})*")
 _TAG = re.compile(r"\w[\w.-]{0,127}")
@@ -32,10 +34,19 @@ def digest_image(text: str) -> str:
     if algorithm != "sha256":
         raise refusal(f"the digest's algorithm is {algorithm!r}", f"write {name}@sha256:<64 hex digits>")
     if not _HEX.fullmatch(digits):
-        told = f"{len(digits)} characters" if len(digits) != 64 else "characters that are not lower-case hex digits"
-        raise refusal(f"the digest after 'sha256:' has {told}", "write all 64 lower-case hex digits of the digest")
+        told = (
+            f"{len(digits)} characters"
+            if len(digits) != 64
+            else "characters that are not lower-case hex digits"
+        )
+        raise refusal(
+            f"the digest after 'sha256:' has {told}", "write all 64 lower-case hex digits of the digest"
+        )
     if not _NAME.fullmatch(name):
-        raise refusal(f"{name!r} is not an image name", "write lower-case letters, digits and - . _ /, such as docker.io/team/trainer")
+        raise refusal(
+            f"{name!r} is not an image name",
+            "write lower-case letters, digits and - . _ /, such as docker.io/team/trainer",
+        )
     if tag is not None and not _TAG.fullmatch(tag):
         raise refusal(f"{tag!r} is not a tag", "remove the tag; the digest alone names the image")
     return text

@@ -46,39 +46,45 @@ def load_settings(
 class _Loading:
     """One load: collects problems section by section, then across what is valid."""
 
-    def __init__(self, values: Mapping[str, Any], environ: Mapping[str, str], secret_keys: Collection[str]) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], environ: Mapping[str, str], secret_keys: Collection[str]
+    ) -> None:
         self._given = values
         self._secret_keys = frozenset(secret_keys)
         self._substitution = Substitution(environ)
         self._problems: list[tuple[Path, Problem]] = []
         self._values = {
-            key: self._substitution.apply(value, (key,)) for key, value in values.items() if key in SETTING_KEYS
+            key: self._substitution.apply(value, (key,))
+            for key, value in values.items()
+            if key in SETTING_KEYS
         }
 
     def settings(self) -> StackSettings:
         for key in self._given:
             if key not in SETTING_KEYS:
                 self._unknown(key)
-        environment = self._model(_Environment, {k: v for k, v in self._values.items() if k == "environment"}, ())
+        environment = self._model(
+            _Environment, {k: v for k, v in self._values.items() if k == "environment"}, ()
+        )
         cluster = self._section(ClusterSettings, "cluster")
         pools = self._elements(NodePoolSettings, "nodePools", required=True)
         operator = self._section(GpuOperatorSettings, "gpuOperator", GpuOperatorSettings())
         teams = self._elements(TeamSettings, "teams")
         runs = self._elements(RunSettings, "runs")
-        draft = Draft(
-            pools, operator, teams, runs, self._names("nodePools"), self._names("teams")
-        )
+        draft = Draft(pools, operator, teams, runs, self._names("nodePools"), self._names("teams"))
         self._problems += [*consistency.problems(draft), *checks.problems(draft)]
         problems = self._in_order()
         if problems or environment is None or cluster is None or operator is None:
             raise SettingsError(problems)
-        return StackSettings(
-            environment=environment.environment,
-            cluster=cluster,
-            nodePools=tuple(pools.values()),
-            gpuOperator=operator,
-            teams=tuple(teams.values()),
-            runs=tuple(runs.values()),
+        return StackSettings.model_validate(
+            {
+                "environment": environment.environment,
+                "cluster": cluster,
+                "nodePools": tuple(pools.values()),
+                "gpuOperator": operator,
+                "teams": tuple(teams.values()),
+                "runs": tuple(runs.values()),
+            }
         )
 
     def _add(self, path: Path, reason: str, fix: str) -> None:
@@ -86,8 +92,10 @@ class _Loading:
 
     def _unknown(self, key: str) -> None:
         meant = closest(key, SETTING_KEYS)
-        fix = f"did you mean {full_key(meant)}? Otherwise remove it" if meant else (
-            f"remove it; the settings are {', '.join(full_key(name) for name in SETTING_KEYS)}"
+        fix = (
+            f"did you mean {full_key(meant)}? Otherwise remove it"
+            if meant
+            else (f"remove it; the settings are {', '.join(full_key(name) for name in SETTING_KEYS)}")
         )
         self._add((key,), "there is no such setting, so it would have no effect", fix)
 
@@ -118,7 +126,9 @@ class _Loading:
     def _names(self, key: str) -> frozenset[str]:
         value = self._values.get(key)
         items = value if isinstance(value, list) else []
-        return frozenset(item["name"] for item in items if isinstance(item, Mapping) and isinstance(item.get("name"), str))
+        return frozenset(
+            item["name"] for item in items if isinstance(item, Mapping) and isinstance(item.get("name"), str)
+        )
 
     def _in_order(self) -> list[Problem]:
         unresolved = {path for path, _ in self._substitution.problems}

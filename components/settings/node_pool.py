@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from components.settings.base import Settings, Whole, refusal
-from components.settings.formats import DnsLabel, DnsSubdomain, LabelKey, LabelMap, LabelValue, PoolKind
+from components.settings.choices import PoolKind
+from components.settings.formats import DnsLabel, DnsSubdomain, LabelKey, LabelMap, LabelValue
 
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
@@ -39,7 +40,8 @@ class NodeSelection(Settings):
         if not self.match_labels and not self.names:
             raise refusal(
                 "it selects no node",
-                "write matchLabels with labels that the pool's nodes already have, or names with the nodes' names",
+                "write matchLabels with labels that the pool's nodes already have, or names with the nodes'"
+                " names",
             )
         return self
 

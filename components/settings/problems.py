@@ -1,4 +1,4 @@
-"""Problems in the configuration, told in sentences: which key, which value, why not, and what to write instead."""
+"""Problems in the configuration, in sentences: which key, which value, why not, and what to write instead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 
 NAMESPACE = "holdfast"
 _LONGEST_VALUE = 80
-_PRIVATE_NAME = re.compile(r"(password|passphrase|passwd|token|credential|apikey|api_key|privatekey|private_key)$", re.IGNORECASE)
+_PRIVATE_NAME = re.compile(
+    r"(password|passphrase|passwd|token|credential|apikey|api_key|privatekey|private_key)$", re.IGNORECASE
+)
 HIDDEN = "(hidden)"
 
 
@@ -34,7 +36,7 @@ class Problem:
 
 
 class SettingsError(Exception):
-    """The configuration can not work. Carries every problem that was found, in the order of the configuration."""
+    """The configuration can not work. Carries every problem, in the order of the configuration."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
@@ -47,7 +49,7 @@ class SettingsError(Exception):
 
 
 def full_key(*path: str | int) -> str:
-    """`full_key("runs", 0, "image")` is `holdfast:runs[0].image`. A key with a dot stays readable in quotes."""
+    """`full_key("runs", 0, "image")` is `holdfast:runs[0].image`. A key with a dot is quoted."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -70,7 +72,7 @@ def show(value: Any, *path: str | int) -> str:
 
 
 def is_private(*path: str | int) -> bool:
-    """Whether what stands at this path may be a secret: environment variables, and names such as `password`."""
+    """Whether a secret may stand at this path: in environment variables, and under names such as `password`."""
     names = [part for part in path if isinstance(part, str)]
     return "env" in names[1:-1] or any(_PRIVATE_NAME.search(name) for name in names)
 
@@ -80,7 +82,9 @@ def hide(problem: Problem, raw: Any) -> Problem:
 
     def scrub(text: str) -> str:
         for word in sorted(set(re.findall(r"[A-Za-z0-9]{3,}", str(raw))), key=len, reverse=True):
-            text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])", HIDDEN, text, flags=re.IGNORECASE)
+            text = re.sub(
+                rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])", HIDDEN, text, flags=re.IGNORECASE
+            )
         return text
 
     return Problem(problem.key, HIDDEN, scrub(problem.reason), scrub(problem.fix))

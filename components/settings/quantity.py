@@ -1,4 +1,4 @@
-"""Kubernetes quantities (`500m`, `16Gi`, `1e3`): reading, adding up, and the one spelling the API server gives back.
+"""Kubernetes quantities (`500m`, `16Gi`, `1e3`): their numbers, and the spelling that the API server returns.
 
 Source: k8s.io/apimachinery/pkg/api/resource (quantity.go: the grammar and the canonical form).
 """
@@ -19,7 +19,7 @@ def is_quantity(text: str) -> bool:
 
 
 def parse(text: str) -> Decimal:
-    """The quantity's number in its base unit (cores, bytes, pieces). Raises ValueError if it is not a quantity."""
+    """The number in base units (cores, bytes, pieces). Raises ValueError if it is not a quantity."""
     match = _GRAMMAR.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a Kubernetes quantity")
@@ -32,7 +32,11 @@ def parse(text: str) -> Decimal:
     else:
         value = value.scaleb(_DECIMAL[suffix or ""])
     # The API server keeps no fraction finer than a billionth and rounds away from zero.
-    value = value.quantize(Decimal("1e-9"), rounding=ROUND_CEILING) if value != value.to_integral_value() else value
+    value = (
+        value.quantize(Decimal("1e-9"), rounding=ROUND_CEILING)
+        if value != value.to_integral_value()
+        else value
+    )
     return -value if sign == "-" else value
 
 

@@ -6,20 +6,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from components.settings.amounts import Cpu, Memory
 from components.settings.base import Flag, Settings, Whole, refusal
+from components.settings.choices import RunController
 from components.settings.formats import (
     AnnotationMap,
     Argument,
-    Cpu,
     DigestImage,
     DnsLabel,
     DnsSubdomain,
     EnvName,
     EnvValue,
     LabelMap,
-    Memory,
     MountPath,
-    RunController,
     RunId,
     SecretKey,
     SubPath,
@@ -54,7 +53,7 @@ class RunLimits(Settings):
 
 
 class RunSecret(Settings):
-    """A Secret of the team's namespace, by name: all its keys as environment variables, or one key as one variable."""
+    """A Secret of the team's namespace, by name: all its keys as variables, or one key as one variable."""
 
     name: DnsSubdomain
     key: SecretKey | None = None
@@ -64,9 +63,17 @@ class RunSecret(Settings):
     @model_validator(mode="after")
     def _key_with_variable(self) -> RunSecret:
         if self.key is None and self.env is not None:
-            raise refusal("an environment variable takes one key of the Secret", "add key, or remove env to take all keys", at="key")
+            raise refusal(
+                "an environment variable takes one key of the Secret",
+                "add key, or remove env to take all keys",
+                at="key",
+            )
         if self.env is None and self.key is not None:
-            raise refusal("one key of a Secret needs the variable that it goes to", "add env, such as HF_TOKEN", at="env")
+            raise refusal(
+                "one key of a Secret needs the variable that it goes to",
+                "add env, such as HF_TOKEN",
+                at="env",
+            )
         return self
 
 
@@ -85,14 +92,24 @@ class RunVolume(Settings):
 
     @model_validator(mode="after")
     def _one_source(self) -> RunVolume:
-        given = [key for key in ("claim", "configMap", "secret") if getattr(self, _SNAKE.get(key, key)) is not None]
+        given = [
+            key for key in ("claim", "configMap", "secret") if getattr(self, _SNAKE.get(key, key)) is not None
+        ]
         if not given:
-            raise refusal("the volume has no source", "write one of claim, configMap and secret with the object's name")
+            raise refusal(
+                "the volume has no source", "write one of claim, configMap and secret with the object's name"
+            )
         if len(given) > 1:
-            raise refusal(f"{' and '.join(given)} are given, and a volume has one source", f"keep one of {', '.join(given)}")
+            raise refusal(
+                f"{' and '.join(given)} are given, and a volume has one source",
+                f"keep one of {', '.join(given)}",
+            )
         if given[0] != "claim" and not self.read_only:
             raise refusal(
-                f"a volume from a {given[0]} can not be written to", "remove readOnly: false", at="readOnly", value=False
+                f"a volume from a {given[0]} can not be written to",
+                "remove readOnly: false",
+                at="readOnly",
+                value=False,
             )
         return self
 

@@ -15,7 +15,7 @@ from components.settings.run import RunSettings
 from components.settings.team import TeamSettings
 
 NAMESPACE = "holdfast"
-"""Namespace of the configuration keys. It does not follow the project's name, so that a copied project keeps its files."""
+"""Namespace of the configuration keys, whatever the project's name is: a copied project keeps its files."""
 
 SETTING_KEYS: Mapping[str, Literal["text", "object"]] = MappingProxyType(
     {
@@ -27,7 +27,7 @@ SETTING_KEYS: Mapping[str, Literal["text", "object"]] = MappingProxyType(
         "runs": "object",
     }
 )
-"""Every key of the stack's configuration, without its namespace, and whether it is plain text or structured."""
+"""Every key of the configuration, without its namespace, and whether it is plain text or structured."""
 
 
 class StackSettings(Settings):

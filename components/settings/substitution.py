@@ -1,4 +1,4 @@
-"""`${NAME}` in texts of the configuration: what differs from machine to machine comes from the environment."""
+"""`${NAME}` in the configuration: what differs from machine to machine comes from the environment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ class Substitution:
         if isinstance(value, str):
             return self._text(value, path)
         if isinstance(value, Mapping):
-            return {key: self.apply(item, (*path, key if isinstance(key, int) else str(key))) for key, item in value.items()}
+            return {
+                key: self.apply(item, (*path, key if isinstance(key, int) else str(key)))
+                for key, item in value.items()
+            }
         if isinstance(value, (list, tuple)):
             return [self.apply(item, (*path, index)) for index, item in enumerate(value)]
         return value
@@ -54,7 +57,7 @@ class Substitution:
             return found
 
         resolved = _REFERENCE.sub(replace, text)
-        # Only the kubeconfig is a path on this machine; the shell's ~ would be taken literally by the provider.
+        # Only the kubeconfig is a path on this machine; the provider would take the shell's ~ literally.
         if path == ("cluster", "kubeconfig") and resolved.startswith("~/") and self._environ.get("HOME"):
             resolved = self._environ["HOME"].rstrip("/") + resolved[1:]
         return resolved

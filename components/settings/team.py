@@ -6,9 +6,17 @@ from typing import Annotated
 
 from pydantic import Field
 
+from components.settings.amounts import Cpu, Memory, QuotaMap
 from components.settings.base import Flag, Settings, Whole
 from components.settings.checkpoint_storage import CheckpointStorageSettings
-from components.settings.formats import Cidr, Cpu, DnsLabel, GroupName, LabelMap, Memory, Protocol, QuotaMap, TeamNamespace
+from components.settings.formats import (
+    Cidr,
+    DnsLabel,
+    GroupName,
+    LabelMap,
+    Protocol,
+    TeamNamespace,
+)
 
 DEFAULT_QUOTA: dict[str, str] = {
     "requests.nvidia.com/gpu": "2",
@@ -64,7 +72,7 @@ class NetworkSettings(Settings):
 
     dns: DnsSettings = DnsSettings()
     https: Flag = False
-    """True: TCP 443 to any address, for object storage and data sets. The cloud's metadata address stays closed."""
+    """True: TCP 443 to any address but the cloud's metadata, for object storage and data sets."""
     egress: tuple[EgressSettings, ...] = ()
     within_team: Flag = False
     """True: the team's Pods may talk to each other (multi-node training)."""

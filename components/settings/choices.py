@@ -1,0 +1,92 @@
+"""Choices of kind: what this release can do, what a later one brings, and what could never work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
+
+from components.settings.base import refusal
+from components.settings.formats import DnsSubdomain
+
+
+def _later(known: str, later: dict[str, str], what: str) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and value != known:
+            reason = later.get(value, f"there is no {what} of this name")
+            wait = (
+                f", or wait for the release that brings {value}" if reason.endswith("later release") else ""
+            )
+            raise refusal(reason, f"write {known}{wait}")
+        return value
+
+    return check
+
+
+_CLOUD_POOLS = {
+    "eks": "pools that the stack creates on EKS come in a later release",
+    "gke": "pools that the stack creates on GKE come in a later release",
+    "existing": "pools that the stack only names come in a later release",
+}
+_NOT_SHARED = "it is gone with the Pod or tied to one node, so the next attempt can not read it"
+_STORAGE_KINDS = {
+    **{
+        kind: f"checkpoint storage on {kind} comes in a later release"
+        for kind in ("efs", "fsx-lustre", "filestore", "s3", "gcs")
+    },
+    **dict.fromkeys(("emptyDir", "empty-dir", "hostPath", "local", "ebs", "pd", "disk"), _NOT_SHARED),
+}
+# StorageClasses that clouds and local clusters ship and whose volumes one node alone can mount.
+_SINGLE_NODE_CLASSES = frozenset(
+    "gp2 gp3 io1 io2 ebs-sc standard-rwo premium-rwo managed-csi managed-csi-premium managed-premium"
+    " local-path local-storage hostpath microk8s-hostpath emptyDir emptydir empty-dir".split()
+)
+_ACCESS_MODES = {
+    "RWO": "ReadWriteOnce",
+    "RWOP": "ReadWriteOncePod",
+    "ROX": "ReadOnlyMany",
+    "RWX": "ReadWriteMany",
+}
+_NARROW_MODES = {
+    "ReadWriteOnce": (
+        "one node alone can mount the volume, so a run that moves to another node loses its checkpoints"
+    ),
+    "ReadWriteOncePod": "one Pod alone can mount the volume, so nothing else can read its checkpoints",
+    "ReadOnlyMany": "no checkpoint can be written to it",
+}
+
+
+def _storage_class(value: Any) -> Any:
+    if isinstance(value, str) and value in _SINGLE_NODE_CLASSES:
+        raise refusal(
+            "its volumes are mounted by one node at a time or live on one node, so a run that moves to"
+            " another node loses its checkpoints",
+            "write the class of a shared file system (ReadWriteMany), such as EFS, Filestore, FSx for Lustre,"
+            " NFS or CephFS",
+        )
+    return value
+
+
+def _access_mode(value: Any) -> Any:
+    if not isinstance(value, str) or value == "ReadWriteMany":
+        return value
+    reason = _NARROW_MODES.get(_ACCESS_MODES.get(value, value))
+    if reason:
+        raise refusal(reason, "write ReadWriteMany, with the class of a shared file system as storageClass")
+    raise refusal("it is not the name of an access mode", "write ReadWriteMany")
+
+
+PoolKind = Annotated[
+    Literal["self-managed"], BeforeValidator(_later("self-managed", _CLOUD_POOLS, "kind of node pool"))
+]
+RunController = Annotated[
+    Literal["job"],
+    BeforeValidator(_later("job", {"jobset": "runs by JobSet come in a later release"}, "controller")),
+]
+StorageKind = Annotated[
+    Literal["existing-class"],
+    BeforeValidator(_later("existing-class", _STORAGE_KINDS, "kind of checkpoint storage")),
+]
+SharedStorageClass = Annotated[DnsSubdomain, BeforeValidator(_storage_class)]
+SharedAccessMode = Annotated[Literal["ReadWriteMany"], BeforeValidator(_access_mode)]
