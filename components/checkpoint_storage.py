@@ -18,6 +18,8 @@ class CheckpointStorageArgs:
 
     claim: Mapping[str, Any]
     """The PersistentVolumeClaim's manifest, name and namespace included."""
+    namespace: pulumi.Resource
+    """The namespace, which the manifest names as text only."""
     disposable: bool
     """True: the claim, and by its class maybe the data, goes when the team goes."""
 
@@ -36,7 +38,9 @@ class CheckpointStorage(pulumi.ComponentResource):
             **arguments(args.claim, {**SKIP_AWAIT, **STABLE_MANAGER}),
             # retain_on_delete and not protect: a protected claim makes every destroy of the stack fail, a retained one is left
             # alone, also by a replacement, and the next `up` takes it over again (manifests.STABLE_MANAGER says how).
-            opts=pulumi.ResourceOptions(parent=self, retain_on_delete=not args.disposable),
+            opts=pulumi.ResourceOptions(
+                parent=self, depends_on=[args.namespace], retain_on_delete=not args.disposable
+            ),
         )
         self.claim_name = claim.metadata.apply(lambda metadata: str(metadata.name))
         self.register_outputs({"claimName": self.claim_name})

@@ -52,7 +52,9 @@ class Team(pulumi.ComponentResource):
             f"{name}-role", **arguments(plan.role_binding), opts=pulumi.ResourceOptions(parent=self, depends_on=[role])
         )
         storage = CheckpointStorage(
-            f"{name}-checkpoints", CheckpointStorageArgs(plan.checkpoint_claim, plan.disposable), opts=inside
+            f"{name}-checkpoints",
+            CheckpointStorageArgs(plan.checkpoint_claim, namespace, plan.disposable),
+            opts=pulumi.ResourceOptions(parent=self),
         )
         self.name = plan.name
         self.namespace = namespace.metadata.apply(lambda metadata: str(metadata.name))

@@ -39,6 +39,7 @@ def connect(kubeconfig: str, context: str) -> Cluster:
     Raises `ClusterProblem` for a file or context that is not there; an unreachable cluster is told by the first call.
     """
     # Imported here: only the provider process needs it, and only when it really talks to a cluster.
+    import yaml
     from kubernetes import client, config
 
     path = os.path.expanduser(kubeconfig)
@@ -51,7 +52,7 @@ def connect(kubeconfig: str, context: str) -> Cluster:
     settings.retries = 1
     try:
         api = config.new_client_from_config(path, context=context, persist_config=False, client_configuration=settings)
-    except (config.ConfigException, ValueError, TypeError) as error:
+    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError) as error:
         raise ClusterProblem(
             f"The kubeconfig file {kubeconfig} gives no access by context {context}: {_short(error)}. "
             "Correct holdfast:cluster.kubeconfig or holdfast:cluster.context "
@@ -130,9 +131,9 @@ def _message(data: bytes | str | None) -> str:
 
 
 def _short(error: Exception) -> str:
-    """The cause of a network error in a few words; urllib3 nests it."""
+    """The cause of an error in one line; urllib3 nests it, YAML spreads it."""
     cause: BaseException = error
     while getattr(cause, "reason", None) is not None and isinstance(cause.reason, BaseException):
         cause = cause.reason
-    text = str(cause)
+    text = " ".join(str(cause).split())
     return text.rsplit(": ", 1)[-1].rstrip(".") if "HTTPSConnection" in text else text.rstrip(".")

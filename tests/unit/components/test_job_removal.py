@@ -1,0 +1,76 @@
+"""Removing a Job: the right one, and only done when its Pods are gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pulumi.runtime import rpc
+
+from components.cluster_resources.errors import ClusterProblem
+from components.cluster_resources.job_removal import JobRemovalProvider, remove_job
+
+JOB = "/apis/batch/v1/namespaces/ml/jobs/training-1"
+PODS = "/api/v1/namespaces/ml/pods"
+POD = {"metadata": {"name": "training-1-abc"}, "spec": {"nodeName": "gpu-0"}}
+
+
+class Clock:
+    """Time that passes by sleeping only."""
+
+    def __init__(self) -> None:
+        self.now, self.said = 0.0, []
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def run(self, cluster: Any, uid: str = "u1", grace: float = 120) -> None:
+        remove_job(cluster, "ml", "training-1", uid, grace, self.said.append, lambda: self.now, self.sleep)
+
+
+def test_the_job_is_deleted_with_its_pods_first_and_only_under_its_uid(cluster: Any) -> None:
+    cluster.objects[JOB] = {"metadata": {"uid": "u1"}}
+    Clock().run(cluster)
+    (path, options), = cluster.deletes
+    assert path == JOB
+    assert options["propagationPolicy"] == "Foreground" and options["preconditions"] == {"uid": "u1"}
+
+
+def test_a_newer_job_of_the_same_name_is_left_alone(cluster: Any) -> None:
+    cluster.objects[JOB] = {"metadata": {"uid": "u2"}}
+    Clock().run(cluster)
+    assert cluster.deletes == [] and JOB in cluster.objects
+
+
+def test_a_job_that_is_gone_is_no_error(cluster: Any) -> None:
+    Clock().run(cluster)
+    assert cluster.deletes == []
+
+
+def test_it_waits_until_the_last_pod_is_gone_and_says_for_what(cluster: Any) -> None:
+    cluster.objects[JOB] = {"metadata": {"uid": "u1"}}
+    cluster.lists[PODS] = [POD]
+    clock = Clock()
+    ended = lambda seconds: (clock.sleep(seconds), cluster.lists.update({PODS: []}) if clock.now >= 40 else None)  # noqa: E731
+    remove_job(cluster, "ml", "training-1", "u1", 120, clock.said.append, lambda: clock.now, ended)
+    assert 40 <= clock.now < 45
+    assert clock.said[0] == "Job ml/training-1, 15 s: waiting for the end of Pod training-1-abc on node gpu-0."
+
+
+def test_a_pod_that_outlives_its_grace_period_is_named_and_never_forced(cluster: Any) -> None:
+    cluster.lists[PODS] = [POD]
+    clock = Clock()
+    with pytest.raises(ClusterProblem, match="Pod training-1-abc on node gpu-0 still there") as error:
+        clock.run(cluster, grace=30)
+    assert 90 < clock.now < 95 and "Do not force-delete" in str(error.value)
+
+
+def test_a_job_that_will_be_replaced_replaces_its_removal_first() -> None:
+    olds = {"uid": "u1", "namespace": "ml", "job": "training-1", "kubeconfig": "/k", "context": "c", "graceSeconds": 120}
+    diff = JobRemovalProvider().diff("u1", olds, {**olds, "uid": rpc.UNKNOWN})
+    assert (diff.replaces, diff.delete_before_replace) == (["uid"], True)
+
+
+def test_an_unchanged_job_changes_nothing() -> None:
+    olds = {"uid": "u1", "namespace": "ml", "job": "training-1", "kubeconfig": "/k", "context": "c", "graceSeconds": 120}
+    assert JobRemovalProvider().diff("u1", olds, dict(olds)).changes is False
