@@ -1,0 +1,53 @@
+"""All rules of the pack in one list, and their words for documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pulumi_policy import Policy, StackValidationPolicy
+
+from rules.checkpoints import CHECKPOINT_CLAIM, CHECKPOINT_VOLUME
+from rules.gpu_requests import WHOLE_GPUS
+from rules.images import IMAGE_BY_DIGEST
+from rules.owners import SINGLE_OWNER
+from rules.profiles import PROFILE_AGREEMENT
+from rules.tolerations import TOLERATION_NEEDS_GPU
+
+POLICIES: tuple[Policy, ...] = (
+    SINGLE_OWNER,
+    PROFILE_AGREEMENT,
+    IMAGE_BY_DIGEST,
+    WHOLE_GPUS,
+    CHECKPOINT_VOLUME,
+    CHECKPOINT_CLAIM,
+    TOLERATION_NEEDS_GPU,
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A rule in words. `scope` is "stack" (decided over all resources) or "resource"; `settings` are its config keys."""
+
+    name: str
+    scope: str
+    severity: str
+    description: str
+    remediation: str
+    url: str
+    settings: tuple[str, ...]
+
+
+def entries() -> list[Entry]:
+    """One entry per policy, in the pack's order."""
+    return [
+        Entry(
+            name=policy.name,
+            scope="stack" if isinstance(policy, StackValidationPolicy) else "resource",
+            severity=policy.severity.value if policy.severity else "",
+            description=policy.description,
+            remediation=policy.remediation_steps or "",
+            url=policy.url or "",
+            settings=tuple(policy.config_schema.properties) if policy.config_schema else (),
+        )
+        for policy in POLICIES
+    ]

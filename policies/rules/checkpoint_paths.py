@@ -1,0 +1,125 @@
+"""Where a container writes its checkpoints, as far as its arguments, environment and mounts tell."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from rules.pods import Workload
+from rules.views import View
+
+_WORD = re.compile(r"checkpoint|ckpt", re.IGNORECASE)
+_PLACE = re.compile(r"dir|path|folder|root|save|out", re.IGNORECASE)
+# Options that only read a checkpoint say so in their first word: --load-checkpoint, --resume_from_checkpoint.
+_READS = re.compile(r"^(load|resume|restore|init|from|pretrained|base)", re.IGNORECASE)
+# Options of common trainers whose target holds the checkpoints although the name does not say so:
+# Hugging Face's --output_dir, Megatron's --save, Lightning's --default_root_dir.
+_OUTPUT_OPTIONS = frozenset({"output_dir", "save_dir", "save", "default_root_dir"})
+_ONE_FILE = re.compile(r"\.(pt|pth|bin|ckpt|safetensors|onnx)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One volumeMount; `view` is its own place in the container."""
+
+    path: str
+    volume: View
+    view: View
+
+
+@dataclass(frozen=True)
+class CheckpointPlace:
+    """A place of checkpoints: `why` tells how it is known, `mount` is None on the container's own file system."""
+
+    path: str
+    why: str
+    mount: Mount | None
+
+
+def is_checkpoint_option(option: str) -> bool:
+    """Whether the target of a command line option (without dashes) is a place that checkpoints are written to."""
+    name = option.rsplit(".", 1)[-1].replace("-", "_").lower()
+    if name in _OUTPUT_OPTIONS:
+        return True
+    if _WORD.search(option) is None or _READS.match(name):
+        return False
+    return _PLACE.search(option) is not None or name in ("checkpoint", "checkpoints", "ckpt", "ckpts")
+
+
+def paths_in_arguments(arguments: list[str]) -> Iterator[tuple[str, str]]:
+    """(absolute path, the option that names it) for `--option=path`, `--option path`, `option=path`, and in shells."""
+    words: list[str] = []
+    for argument in arguments:
+        words.extend(_split(argument) if " " in argument.strip() else [argument])
+    for position, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if not equals:
+            if not option.startswith("-") or position + 1 == len(words):
+                continue
+            value = words[position + 1]
+        if value.startswith("/") and is_checkpoint_option(option.lstrip("-")) and not _is_one_file(option, value):
+            yield value, option
+
+
+def _split(argument: str) -> list[str]:
+    try:
+        return shlex.split(argument)
+    except ValueError:
+        return argument.split()
+
+
+def _is_one_file(option: str, value: str) -> bool:
+    """--checkpoint-path=/models/base.pt names weights to read, unless the option speaks of saving."""
+    return _ONE_FILE.search(value) is not None and re.search("save|out", option, re.IGNORECASE) is None
+
+
+def checkpoint_places(workload: Workload, container: View) -> list[CheckpointPlace]:
+    """The places of one container, each once; unknown arguments and mounts are noted."""
+    mounts = _mounts(container)
+    found: dict[str, CheckpointPlace] = {}
+    for path, why in [*_argument_paths(container), *_environment_paths(container)]:
+        found.setdefault(path, CheckpointPlace(path, why, _mount_of(path, mounts)))
+    covered = {place.mount.path for place in found.values() if place.mount}
+    for mount in mounts:
+        # What is mounted for reading (the weights to start from) is no place to write to.
+        if mount.path in covered or mount.view["readOnly"].peek() is True:
+            continue
+        if _WORD.search(mount.path):
+            found.setdefault(mount.path, CheckpointPlace(mount.path, "mountPath", mount))
+        elif _WORD.search(mount.view["subPath"].peek_text() or ""):
+            found.setdefault(mount.path, CheckpointPlace(mount.path, "subPath", mount))
+    return list(found.values())
+
+
+def _argument_paths(container: View) -> Iterator[tuple[str, str]]:
+    arguments = [v.text() or "" for part in ("command", "args") for v in container[part].elements()]
+    yield from paths_in_arguments(arguments)
+
+
+def _environment_paths(container: View) -> Iterator[tuple[str, str]]:
+    for variable in container["env"].elements():
+        name = variable["name"].peek_text() or ""
+        if _WORD.search(name) is None or re.search("LOAD|RESUME|RESTORE|INIT|PRETRAINED", name, re.IGNORECASE):
+            continue
+        value = variable["value"].text() or ""
+        if value.startswith("/") and not _is_one_file(name, value):
+            yield value, f"env {name}"
+
+
+def _mounts(container: View) -> list[Mount]:
+    found = []
+    for view in container["volumeMounts"].elements():
+        path = view["mountPath"].text()
+        if path:
+            found.append(Mount(path, view["name"], view))
+    return found
+
+
+def _mount_of(path: str, mounts: list[Mount]) -> Mount | None:
+    """The mount with the longest mountPath at or above the path."""
+    target = PurePosixPath(path.split("$(")[0])
+    above = [m for m in mounts if target.is_relative_to(PurePosixPath(m.path))]
+    return max(above, key=lambda m: len(PurePosixPath(m.path).parts), default=None)

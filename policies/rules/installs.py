@@ -1,0 +1,93 @@
+"""The GPU Operators that a stack installs, and what each is told to own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rules.charts import is_chart, operator_values
+from rules.engine import Resource
+from rules.views import View
+
+CLUSTER_POLICY = "kubernetes:nvidia.com/v1:ClusterPolicy"
+
+# What the chart (v26.7.0) and the ClusterPolicy do when a key is not set.
+DEFAULTS: dict[str, object] = {
+    "driver.enabled": True,
+    "toolkit.enabled": True,
+    "devicePlugin.enabled": True,
+    "nfd.enabled": True,
+    "cdi.enabled": True,
+    "operator.runtimeClass": "nvidia",
+    "hostPaths.driverInstallDir": "/run/nvidia/driver",
+    "toolkit.installDir": "/usr/local/nvidia",
+}
+
+
+@dataclass(frozen=True)
+class Install:
+    """One GPU Operator: `settings` are chart values or a ClusterPolicy's spec, which share their keys."""
+
+    resource: Resource
+    settings: View
+    by_chart: bool
+
+    @property
+    def title(self) -> str:
+        return self.resource.title
+
+    @property
+    def namespace(self) -> View:
+        if self.by_chart:
+            return self.resource.props["namespace"]
+        return self.resource.props["metadata"]["namespace"]
+
+    def setting(self, dotted: str) -> View:
+        view = self.settings
+        for key in dotted.split("."):
+            view = view[key]
+        return view
+
+    def effective(self, dotted: str) -> object:
+        """The value in force: what is set, else the chart's default; None when it is not known yet (not noted).
+
+        Null removes a key in Helm, and the text "false" renders as the boolean.
+        """
+        view = self.setting(dotted)
+        if view.unknown:
+            return None
+        value = view.peek()
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        return DEFAULTS.get(dotted) if value is None else value
+
+
+def operator_charts(resources: Sequence[Resource]) -> list[Install]:
+    """The Releases and Charts that install the GPU Operator."""
+    return [
+        Install(resource, values, by_chart=True)
+        for resource in resources
+        if is_chart(resource) and (values := operator_values(resource)) is not None
+    ]
+
+
+def installs(resources: Sequence[Resource]) -> list[Install]:
+    """Charts of the GPU Operator, then ClusterPolicies that no such chart of the stack explains.
+
+    A Chart component may show no inputs; the ClusterPolicy among its children then speaks for it. With
+    `clusterPolicy.deployCR: false` the chart leaves the ClusterPolicy to the program, and that has the last word.
+    """
+    charts = operator_charts(resources)
+    covered = {install.resource.urn for install in charts}
+    policies = [
+        Install(resource, resource.props["spec"], by_chart=False)
+        for resource in resources
+        if resource.type == CLUSTER_POLICY and not covered.intersection(resource.ancestors)
+    ]
+    spoken_for = {policy.resource.cluster for policy in policies}
+    speaking = [
+        chart
+        for chart in charts
+        if chart.effective("clusterPolicy.deployCR") is not False or chart.resource.cluster not in spoken_for
+    ]
+    return speaking + policies
