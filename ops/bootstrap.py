@@ -119,7 +119,7 @@ def _install(venv: Path, requirements: Path, title: str) -> None:
     if uv := shutil.which("uv"):
         command = [uv, "pip", "install", "--python", python, *flags]
     else:
-        command = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *flags]
+        command = [python, "-m", "pip", "install", "--no-input", "--progress-bar", "off", *flags]
     started = spoken = time.monotonic()
     with log.open("w") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
