@@ -42,7 +42,8 @@ PulumiArguments = Annotated[list[str] | None, typer.Argument(help="After `--`: o
 def up(
     stack: StackOption = DEFAULT_STACK,
     timeout: Annotated[
-        float | None, typer.Option(help="Follow the runs this many seconds at most. Default: each run's deadline.")
+        float | None,
+        typer.Option(help="Follow the runs this many seconds at most. Default: each run's deadline."),
     ] = None,
     as_json: JsonOption = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Do not follow the runs.")] = False,
@@ -69,9 +70,13 @@ def status(stack: StackOption = DEFAULT_STACK, as_json: JsonOption = False) -> i
 def logs(
     run: RunArgument,
     stack: StackOption = DEFAULT_STACK,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stream, over all Pods, until the run is over.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Stream, over all Pods, until the run is over.")
+    ] = False,
     previous: Annotated[bool, typer.Option("--previous", "-p", help="The Pod before the newest.")] = False,
-    every: Annotated[bool, typer.Option("--all", "-a", help="All Pods of all attempts, oldest first.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="All Pods of all attempts, oldest first.")
+    ] = False,
 ) -> int:
     """Print what a run's Pods said."""
     from ops.verbs.logs import logs as verb
@@ -120,7 +125,9 @@ def cancel(run: RunArgument, stack: StackOption = DEFAULT_STACK) -> int:
 def retry(
     run: RunArgument,
     stack: StackOption = DEFAULT_STACK,
-    force: Annotated[bool, typer.Option("--force", help="Also where the run works, or has its result.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where the run works, or has its result.")
+    ] = False,
 ) -> int:
     """Declare another attempt of a failed run.
 
@@ -134,7 +141,9 @@ def retry(
 @app.command()
 def test(
     tier: Annotated[str, typer.Option("--tier", "-t", help="unit, policies, cli, rehearsal or all.")] = "all",
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the test cluster up for the next time.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the test cluster up for the next time.")
+    ] = False,
     arguments: Annotated[list[str] | None, typer.Argument(help="After `--`: options for pytest.")] = None,
 ) -> int:
     """Run the tests, tier by tier.

@@ -21,7 +21,9 @@ def say(text: str = "") -> None:
 
 
 def error(text: str) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False, style="red" if sys.stderr.isatty() else "")
+    Console(stderr=True, highlight=False, soft_wrap=True).print(
+        text, markup=False, style="red" if sys.stderr.isatty() else ""
+    )
 
 
 def as_json(value: Any) -> None:
@@ -31,7 +33,9 @@ def as_json(value: Any) -> None:
 
 def table(title: str, *columns: str) -> Table:
     """A plain table that stays readable in a log file."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, show_edge=False)
+    made = Table(
+        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, show_edge=False
+    )
     for column in columns:
         made.add_column(column, overflow="fold")
     return made

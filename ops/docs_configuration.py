@@ -1,7 +1,7 @@
 """docs/configuration.md, made from the settings models, so that it can not say anything else than they do.
 
-    python -m ops.docs_configuration          prints it
-    python -m ops.docs_configuration --write  writes the file; a test fails while it is out of date
+python -m ops.docs_configuration          prints it
+python -m ops.docs_configuration --write  writes the file; a test fails while it is out of date
 """
 
 from __future__ import annotations
@@ -139,13 +139,23 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def _section(path: str, model: type[BaseModel]) -> str:
     schema = model.model_json_schema(by_alias=True)
     title = "The stack" if path == "holdfast:" else f"`{path}`"
-    lines = [f"## {title}", "", inspect.cleandoc(model.__doc__ or ""), "", "| key | default | type | meaning |"]
+    lines = [
+        f"## {title}",
+        "",
+        inspect.cleandoc(model.__doc__ or ""),
+        "",
+        "| key | default | type | meaning |",
+    ]
     lines.append("|---|---|---|---|")
     for name, field in model.model_fields.items():
         key = field.alias or name
@@ -193,7 +203,9 @@ def _kind(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> str:
     if kind == "integer":
         low, high = schema.get("minimum"), schema.get("maximum")
         return "whole number" + (f", {low} to {high}" if low is not None and high is not None else "")
-    return {"object": "map", "string": "text", "boolean": "true or false", "number": "number"}.get(str(kind), "value")
+    return {"object": "map", "string": "text", "boolean": "true or false", "number": "number"}.get(
+        str(kind), "value"
+    )
 
 
 def _model_of(annotation: Any) -> tuple[type[BaseModel] | None, bool]:

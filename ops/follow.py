@@ -73,9 +73,14 @@ def follow(
                 _blind(error, clock() - blind_since, faults, step)
             else:
                 for ref, view in last.items():
-                    limit = timeout_seconds or float(view.deadline_seconds or DEFAULT_LIMIT_SECONDS) + SLACK_SECONDS
+                    limit = (
+                        timeout_seconds
+                        or float(view.deadline_seconds or DEFAULT_LIMIT_SECONDS) + SLACK_SECONDS
+                    )
                     if not view.over and clock() - started >= limit:
-                        gave_up[ref] = f"{view.run} was not over after {limit:.0f} s. {view.phase}: {view.sentence}"
+                        gave_up[ref] = (
+                            f"{view.run} was not over after {limit:.0f} s. {view.phase}: {view.sentence}"
+                        )
                 step.note(_note(last, gave_up))
                 if all(ref in gave_up or last[ref].over for ref in refs):
                     return [Followed(last[ref], gave_up.get(ref, "")) for ref in refs]
@@ -89,7 +94,9 @@ def exit_code(followed: Sequence[Followed]) -> ExitCode:
     return ExitCode.NOT_READY if any(item.gave_up for item in followed) else ExitCode.OK
 
 
-def _look(look: Callable[[RunRef], RunView], ref: RunRef, before: RunView | None, progress: Progress) -> RunView:
+def _look(
+    look: Callable[[RunRef], RunView], ref: RunRef, before: RunView | None, progress: Progress
+) -> RunView:
     view = look(ref)
     for line in milestones(before, view):
         progress.say(line)

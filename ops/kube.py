@@ -88,7 +88,9 @@ class Kube:
     def follow_log(self, namespace: str, pod: str, container: str = "trainer") -> Iterator[str]:
         """The container's log line by line until it ends; the container must have started."""
         query = {"container": container, "follow": "true"}
-        answer = self._request(f"/api/v1/namespaces/{namespace}/pods/{pod}/log", query, (TIMEOUT_SECONDS[0], None))
+        answer = self._request(
+            f"/api/v1/namespaces/{namespace}/pods/{pod}/log", query, (TIMEOUT_SECONDS[0], None)
+        )
         if answer.status >= 400:
             self._body(answer)
         rest = b""

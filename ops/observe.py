@@ -42,7 +42,11 @@ def declared(outputs: Mapping[str, Any]) -> list[RunRef]:
     """The runs in the stack's outputs that have a Job (a cancelled run has none)."""
     runs = outputs.get("runs") or {}
     items: Sequence[tuple[str, Any]]
-    items = list(runs.items()) if isinstance(runs, Mapping) else [(str(item.get("id", "")), item) for item in runs]
+    items = (
+        list(runs.items())
+        if isinstance(runs, Mapping)
+        else [(str(item.get("id", "")), item) for item in runs]
+    )
     return [
         RunRef(run, str(item["namespace"]), str(item["job"]))
         for run, item in items

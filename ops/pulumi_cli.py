@@ -76,7 +76,9 @@ class Pulumi:
             raise OpsError(f"The stack {self.stack.name} could not be selected: {_said(selected)}")
 
     def up(self, extra: Sequence[str] = (), quiet_output: bool = False) -> int:
-        return self.stream("up", "--yes", "--skip-preview", *self._common(), *extra, quiet_output=quiet_output)
+        return self.stream(
+            "up", "--yes", "--skip-preview", *self._common(), *extra, quiet_output=quiet_output
+        )
 
     def preview(self, extra: Sequence[str] = ()) -> int:
         return self.stream("preview", *self._common(), *extra)
@@ -86,7 +88,8 @@ class Pulumi:
         answer = self.capture("stack", "output", "--json", "--stack", self.stack.name)
         if answer.returncode != 0:
             raise OpsError(
-                f"The outputs of stack {self.stack.name} can not be read: {_said(answer)}", code=ExitCode.UNAVAILABLE
+                f"The outputs of stack {self.stack.name} can not be read: {_said(answer)}",
+                code=ExitCode.UNAVAILABLE,
             )
         return json.loads(answer.stdout or "{}")
 
@@ -103,7 +106,10 @@ class Pulumi:
 def _make_folders(env: Mapping[str, str]) -> None:
     """The engine makes neither its home's parents nor the folder of a file:// backend."""
     backend = env.get("PULUMI_BACKEND_URL", "")
-    for folder in (env.get("PULUMI_HOME", ""), backend.removeprefix("file://") if backend.startswith("file://") else ""):
+    for folder in (
+        env.get("PULUMI_HOME", ""),
+        backend.removeprefix("file://") if backend.startswith("file://") else "",
+    ):
         if folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
 
@@ -127,4 +133,7 @@ def _find(env: dict[str, str]) -> str:
 
 def _said(answer: subprocess.CompletedProcess[str]) -> str:
     lines = [line for line in (answer.stderr or answer.stdout).splitlines() if line.strip()]
-    return " ".join(line.removeprefix("error: ").strip() for line in lines[:4]) or f"exit code {answer.returncode}"
+    return (
+        " ".join(line.removeprefix("error: ").strip() for line in lines[:4])
+        or f"exit code {answer.returncode}"
+    )

@@ -82,13 +82,19 @@ def judge_run(snapshot: RunSnapshot) -> RunView:
     job = snapshot.job
     if job is None:
         return _view(snapshot, Phase.ABSENT, f"There is no Job {snapshot.namespace}/{snapshot.job_name}.")
-    conditions = {item["type"]: item for item in _at(job, "status", "conditions") or [] if item["status"] == "True"}
+    conditions = {
+        item["type"]: item for item in _at(job, "status", "conditions") or [] if item["status"] == "True"
+    }
     if "Complete" in conditions:
         return _view(snapshot, Phase.COMPLETE, "The result is committed and verified.")
     if "Failed" in conditions:
         return _view(snapshot, Phase.FAILED, _failure(snapshot, conditions["Failed"]))
     if _at(job, "spec", "suspend"):
-        return _view(snapshot, Phase.SUSPENDED, "The Job is suspended: whoever admits it (a queue, a person) has not yet.")
+        return _view(
+            snapshot,
+            Phase.SUSPENDED,
+            "The Job is suspended: whoever admits it (a queue, a person) has not yet.",
+        )
     pod = newest_pod(snapshot.pods)
     if pod is None or _at(pod, "status", "phase") in ("Succeeded", "Failed"):
         return _view(snapshot, Phase.WAITING, _waiting(snapshot, pod))
@@ -163,7 +169,9 @@ def _failure(snapshot: RunSnapshot, condition: Object) -> str:
     code = ended.get("exitCode")
     meaning = "ran out of memory" if ended.get("reason") == "OOMKilled" else EXIT_MEANING.get(code, "failed")
     words = parse_termination(ended.get("message")).get("message") or snapshot.log.last_text
-    return f"{said} Pod {name_of(pod or {})} {meaning} (exit code {code})." + (f" Its last words: {words}" if words else "")
+    return f"{said} Pod {name_of(pod or {})} {meaning} (exit code {code})." + (
+        f" Its last words: {words}" if words else ""
+    )
 
 
 def _waiting(snapshot: RunSnapshot, pod: Object | None) -> str:
@@ -202,7 +210,11 @@ def _starting(snapshot: RunSnapshot, pod: Object) -> str:
         if event := newest_event(mine, reason):
             return f"Pod {name}: {reason}: {event.get('message', '').strip()}"
     last = newest_event(mine)
-    return f"Pod {name} starts on {_at(pod, 'spec', 'nodeName')}" + (f": {last.get('message')}" if last else "") + "."
+    return (
+        f"Pod {name} starts on {_at(pod, 'spec', 'nodeName')}"
+        + (f": {last.get('message')}" if last else "")
+        + "."
+    )
 
 
 def _progress(snapshot: RunSnapshot) -> str:
@@ -223,7 +235,13 @@ def newest_event(events: Sequence[Object], reason: str = "", after: str = "") ->
 
 def _seen(event: Object) -> str:
     series = _at(event, "series", "lastObservedTime")
-    return str(series or event.get("lastTimestamp") or event.get("eventTime") or _at(event, "metadata", "creationTimestamp") or "")
+    return str(
+        series
+        or event.get("lastTimestamp")
+        or event.get("eventTime")
+        or _at(event, "metadata", "creationTimestamp")
+        or ""
+    )
 
 
 def _born(pod: Object) -> tuple[str, str]:

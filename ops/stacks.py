@@ -65,7 +65,9 @@ def load_stack(name: str, root: Path = ROOT) -> Stack:
     config = document.get("config") if isinstance(document, Mapping) else None
     if not isinstance(config, Mapping):
         raise OpsError(
-            f"{path.name} has no `config:` block.", "See docs/configuration.md for what goes there.", ExitCode.USAGE
+            f"{path.name} has no `config:` block.",
+            "See docs/configuration.md for what goes there.",
+            ExitCode.USAGE,
         )
     return Stack(name=name, file=path, config=config)
 
@@ -98,7 +100,9 @@ def settings(stack: Stack, env: Mapping[str, str]) -> StackSettings:
     from components.settings.loader import load_settings
 
     prefix = "holdfast:"
-    values = {key.removeprefix(prefix): value for key, value in stack.config.items() if key.startswith(prefix)}
+    values = {
+        key.removeprefix(prefix): value for key, value in stack.config.items() if key.startswith(prefix)
+    }
     return load_settings(values, env)
 
 

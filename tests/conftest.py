@@ -14,7 +14,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "policies"))
 
 # Of the shell that started the tests; each test sets what it needs.
-FOREIGN = ("KUBECONFIG", "PULUMI_STACK", "PULUMI_BACKEND_URL", "PULUMI_ACCESS_TOKEN", "PULUMI_OPTION_POLICY_PACK")
+FOREIGN = (
+    "KUBECONFIG",
+    "PULUMI_STACK",
+    "PULUMI_BACKEND_URL",
+    "PULUMI_ACCESS_TOKEN",
+    "PULUMI_OPTION_POLICY_PACK",
+)
 
 
 @pytest.fixture(autouse=True)

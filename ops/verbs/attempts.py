@@ -27,7 +27,9 @@ def cancel(stack: Stack, run: str) -> ExitCode:
         return ExitCode.OK
     pulumi = Pulumi(stack, environment(stack))
     pulumi.set_config(f"holdfast:runs[{index}].cancelled", "true")
-    console.say(f"{stack.file.name} now says that run {run} is cancelled; its checkpoints stay on their volume.")
+    console.say(
+        f"{stack.file.name} now says that run {run} is cancelled; its checkpoints stay on their volume."
+    )
     console.say(f"Carry it out: ./holdfast up{_option(stack)}")
     return ExitCode.OK
 
@@ -45,7 +47,9 @@ def retry(stack: Stack, run: str, force: bool) -> ExitCode:
     pulumi.set_config(f"holdfast:runs[{index}].attempt", str(attempt))
     if declared.get("cancelled") is True:
         pulumi.set_config(f"holdfast:runs[{index}].cancelled", "false")
-    console.say(f"{stack.file.name} now declares attempt {attempt} of run {run}; it resumes from the last checkpoint.")
+    console.say(
+        f"{stack.file.name} now declares attempt {attempt} of run {run}; it resumes from the last checkpoint."
+    )
     console.say(f"Carry it out: ./holdfast up{_option(stack)}")
     return ExitCode.OK
 
@@ -57,7 +61,9 @@ def find(stack: Stack, run: str) -> tuple[int, Mapping[str, Any]]:
         if isinstance(declared, Mapping) and str(declared.get("id")) == run:
             return index, declared
     raise OpsError(
-        f"{stack.file.name} declares no run {run}.", f"Its runs: {', '.join(run_names(stack)) or 'none'}.", ExitCode.USAGE
+        f"{stack.file.name} declares no run {run}.",
+        f"Its runs: {', '.join(run_names(stack)) or 'none'}.",
+        ExitCode.USAGE,
     )
 
 

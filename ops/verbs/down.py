@@ -45,4 +45,6 @@ def _confirm(folder: str) -> None:
             "Run `./holdfast down --yes`.",
             ExitCode.USAGE,
         )
-    typer.confirm(f"Remove the rehearsal cluster with its runs and checkpoints ({folder})?", abort=True, err=True)
+    typer.confirm(
+        f"Remove the rehearsal cluster with its runs and checkpoints ({folder})?", abort=True, err=True
+    )

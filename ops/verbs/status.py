@@ -123,7 +123,10 @@ def quota_views(quotas: Sequence[Object]) -> list[QuotaView]:
         state = quota.get("status") or {}
         hard, used = state.get("hard") or {}, state.get("used") or {}
         meta = quota["metadata"]
-        lines += [QuotaView(meta["namespace"], meta["name"], key, used.get(key, "0"), hard[key]) for key in sorted(hard)]
+        lines += [
+            QuotaView(meta["namespace"], meta["name"], key, used.get(key, "0"), hard[key])
+            for key in sorted(hard)
+        ]
     return sorted(lines, key=lambda line: (line.namespace, line.quota, line.resource))
 
 
@@ -147,7 +150,9 @@ def show(found: Status) -> None:
     for run in found.runs:
         runs.add_row(run.run, run.phase, run.attempt, run.pod or "-", run.node or "-", run.sentence)
     for name in found.not_made:
-        runs.add_row(name, "-", "-", "-", "-", "declared; no Job (cancelled, cleaned up after its time, or not up yet)")
+        runs.add_row(
+            name, "-", "-", "-", "-", "declared; no Job (cancelled, cleaned up after its time, or not up yet)"
+        )
     console.out().print(runs)
     console.say()
     if not found.problems:

@@ -66,7 +66,9 @@ def test(tier: Tier, keep: bool, extra: Sequence[str]) -> ExitCode:
         ensure_packages(TRAINER_REQUIREMENTS, "trainer")
     except BootstrapError as error:
         raise OpsError(str(error), code=ExitCode.UNAVAILABLE) from None
-    results = [_rehearsal_tier(keep, extra) if one is Tier.REHEARSAL else _pytest(one, extra) for one in tiers]
+    results = [
+        _rehearsal_tier(keep, extra) if one is Tier.REHEARSAL else _pytest(one, extra) for one in tiers
+    ]
     _table(results)
     return ExitCode.OK if all(result.code == 0 for result in results) else ExitCode.FAILED
 
@@ -125,7 +127,11 @@ def _table(results: Sequence[TierResult]) -> None:
     for item in results:
         words = "" if item.code == 0 or item.failed else f"  (pytest ended with exit code {item.code})"
         made.add_row(
-            str(item.tier), str(item.passed), str(item.failed), str(item.skipped), f"{item.seconds:.1f} s{words}"
+            str(item.tier),
+            str(item.passed),
+            str(item.failed),
+            str(item.skipped),
+            f"{item.seconds:.1f} s{words}",
         )
     console.say()
     console.out().print(made)

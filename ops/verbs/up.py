@@ -18,7 +18,9 @@ from ops.stacks import Stack, check, environment, target
 from rehearsal.progress import Progress
 
 
-def up(stack: Stack, timeout_seconds: float | None, as_json: bool, detach: bool, extra: Sequence[str]) -> ExitCode:
+def up(
+    stack: Stack, timeout_seconds: float | None, as_json: bool, detach: bool, extra: Sequence[str]
+) -> ExitCode:
     """The rehearsal stack gets its cluster first; any other stack is plain `pulumi up` on its own backend.
 
     Arguments after `--` go to `pulumi up`. With `detach` the runs are not followed.
@@ -49,7 +51,11 @@ def up(stack: Stack, timeout_seconds: float | None, as_json: bool, detach: bool,
         return ExitCode.OK
     kube = Kube(target(stack, env))
     followed = follow(
-        lambda ref: observe(kube, ref), refs, progress, timeout_seconds, faults=_faults if stack.rehearsal else lambda: ()
+        lambda ref: observe(kube, ref),
+        refs,
+        progress,
+        timeout_seconds,
+        faults=_faults if stack.rehearsal else lambda: (),
     )
     if as_json:
         console.as_json({"runs": [{**asdict(item.view), "gaveUp": item.gave_up} for item in followed]})
@@ -109,7 +115,9 @@ def where_next(followed: Sequence[Followed], stack: Stack) -> None:
     for item in followed:
         console.say(f"  ./holdfast logs {item.view.run}{option:<12}  what the run said")
         if item.view.phase is Phase.FAILED:
-            console.say(f"  ./holdfast retry {item.view.run}{option:<11}  declare another attempt, then ./holdfast up")
+            console.say(
+                f"  ./holdfast retry {item.view.run}{option:<11}  declare another attempt, then ./holdfast up"
+            )
     console.say(f"  ./holdfast status{option:<18}  nodes, operator, quotas and runs")
     if stack.rehearsal:
         console.say(f'  eval "$(./holdfast env{option})"          plain pulumi and kubectl on this cluster')

@@ -55,7 +55,9 @@ def test_an_environment_without_its_stamp_is_not_whole(bootstrap: ModuleType, pr
     assert not whole(bootstrap, project)
 
 
-def test_a_changed_requirements_file_makes_the_environment_stale(bootstrap: ModuleType, project: Path) -> None:
+def test_a_changed_requirements_file_makes_the_environment_stale(
+    bootstrap: ModuleType, project: Path
+) -> None:
     with (project / "requirements.txt").open("a") as stream:
         stream.write("another==1 --hash=sha256:dd\n")
     assert not whole(bootstrap, project)
@@ -90,37 +92,51 @@ def test_the_projects_own_requirements_are_all_pinned_with_hashes(bootstrap: Mod
 
 def test_every_direct_requirement_is_in_the_compiled_file(bootstrap: ModuleType) -> None:
     lines = (ROOT / "requirements.in").read_text().splitlines()
-    wanted = {bootstrap._normal(line.split("==")[0].split("[")[0]) for line in lines if line and line[0] != "#"}
+    wanted = {
+        bootstrap._normal(line.split("==")[0].split("[")[0]) for line in lines if line and line[0] != "#"
+    }
     assert wanted <= set(bootstrap.pins(ROOT / "requirements.txt"))
 
 
-def run(script: Path, *arguments: str, cwd: Path, path: str | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    script: Path, *arguments: str, cwd: Path, path: str | None = None
+) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PATH": path if path is not None else os.environ["PATH"]}
     environment.pop("HOLDFAST_PYTHON", None)
-    return subprocess.run(["/bin/sh", str(script), *arguments], cwd=cwd, env=environment, capture_output=True, text=True)
+    return subprocess.run(
+        ["/bin/sh", str(script), *arguments], cwd=cwd, env=environment, capture_output=True, text=True
+    )
 
 
-def test_the_entry_works_from_any_folder_and_keeps_it(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_entry_works_from_any_folder_and_keeps_it(
+    project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     answer = run(project / "holdfast", "logs", "run 001", cwd=elsewhere)
     assert (answer.stdout.strip(), answer.returncode) == (f"{elsewhere} ['logs', 'run 001']", 0)
 
 
-def test_the_entry_works_through_a_chain_of_links(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_entry_works_through_a_chain_of_links(
+    project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = tmp_path_factory.mktemp("bin")
     (folder / "first").symlink_to(project / "holdfast")
     (folder / "second").symlink_to("first")
     assert run(folder / "second", "status", cwd=folder).stdout.strip() == f"{folder} ['status']"
 
 
-def test_a_module_of_the_current_folder_never_shadows_ours(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_module_of_the_current_folder_never_shadows_ours(
+    project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = tmp_path_factory.mktemp("trap")
     (folder / "json.py").write_text("raise SystemExit('the wrong json')\n")
     (project / "ops" / "__main__.py").write_text("import json; print(json.dumps(1))\n")
     assert run(project / "holdfast", cwd=folder).stdout == "1\n"
 
 
-def test_a_machine_without_python_gets_a_sentence(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_machine_without_python_gets_a_sentence(
+    project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     bare = tmp_path_factory.mktemp("bare")
     for program in ("dirname", "readlink", "env"):
         (bare / program).symlink_to(shutil.which(program) or "")

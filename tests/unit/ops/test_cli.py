@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from ops import cli
 from ops.errors import OpsError, describe
 from ops.exit_codes import MEANING, ExitCode
+from ops.runs import Phase, RunView
 from ops.verbs import down as down_verb
 from ops.verbs.env import render
 from ops.verbs.logs import choose
 from ops.verbs.status import QuotaView, node_view, quota_views
 from ops.verbs.test import counts, state_dir_of_tests
 from ops.verbs.up import already_over
-from ops.runs import Phase, RunView
 from rehearsal.errors import RehearsalError
 
 VERBS = ("up", "status", "logs", "preview", "env", "cancel", "retry", "test", "down", "version")
@@ -44,8 +44,13 @@ def test_every_verb_has_its_own_help(verb: str, capsys: pytest.CaptureFixture[st
     assert (code, out.splitlines()[0].startswith(f"Usage: holdfast {verb}")) == (0, True)
 
 
-@pytest.mark.parametrize("words", [["upp"], ["logs"], ["status", "--bogus"], ["test", "--tier", "all-of-it"], ["env", "--shell", "tcsh"]])
-def test_a_wrong_command_line_is_told_without_a_traceback(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [["upp"], ["logs"], ["status", "--bogus"], ["test", "--tier", "all-of-it"], ["env", "--shell", "tcsh"]],
+)
+def test_a_wrong_command_line_is_told_without_a_traceback(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     code, _, err = told(capsys, *words)
     assert code == ExitCode.USAGE
     assert "Error:" in err and "Traceback" not in err
@@ -56,7 +61,9 @@ def test_a_stack_that_does_not_exist_is_a_usage_error(capsys: pytest.CaptureFixt
     assert (code, err.splitlines()[0]) == (ExitCode.USAGE, "There is no stack file Pulumi.nowhere.yaml.")
 
 
-def test_the_environment_names_the_stack_as_it_does_for_pulumi(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_names_the_stack_as_it_does_for_pulumi(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PULUMI_STACK", "from-the-shell")
     assert "Pulumi.from-the-shell.yaml" in told(capsys, "status")[2]
     assert "Pulumi.named.yaml" in told(capsys, "status", "--stack", "named")[2]
@@ -85,7 +92,9 @@ def test_whatever_fails_ends_in_a_sentence_and_its_code(
     assert err.strip() == describe(error)[0] and "Traceback" not in err
 
 
-def test_the_traceback_of_a_fault_of_ours_is_shown_on_demand(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_traceback_of_a_fault_of_ours_is_shown_on_demand(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(_name: str) -> None:
         raise ZeroDivisionError("by zero")
 
@@ -101,7 +110,11 @@ def test_every_exit_code_has_a_meaning() -> None:
 def test_down_refuses_a_stack_that_is_not_on_the_rehearsal(tmp_path: Path) -> None:
     from ops.stacks import Stack
 
-    prod = Stack("prod", tmp_path / "Pulumi.prod.yaml", {"holdfast:cluster": {"kubeconfig": "~/.kube/config", "context": "p"}})
+    prod = Stack(
+        "prod",
+        tmp_path / "Pulumi.prod.yaml",
+        {"holdfast:cluster": {"kubeconfig": "~/.kube/config", "context": "p"}},
+    )
     with pytest.raises(OpsError, match="pulumi destroy --stack prod") as caught:
         down_verb.down(prod, yes=True, tests=False)
     assert caught.value.code is ExitCode.USAGE
@@ -145,7 +158,10 @@ def test_a_node_is_shown_with_usable_and_found_gpus_and_its_taints() -> None:
     view = node_view(
         {
             "metadata": {"name": "gpu-0"},
-            "spec": {"unschedulable": True, "taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]},
+            "spec": {
+                "unschedulable": True,
+                "taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}],
+            },
             "status": {
                 "conditions": [{"type": "Ready", "status": "True"}],
                 "capacity": {"nvidia.com/gpu": "2"},

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from components.settings.stack import StackSettings
 from ops import docs_configuration as page
 from ops.exit_codes import MEANING
-from components.settings.stack import StackSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -32,7 +32,11 @@ def test_every_setting_has_a_meaning() -> None:
 
 
 def test_no_meaning_is_kept_for_a_setting_that_is_gone() -> None:
-    known = {f"{model.__name__}.{name}" for _, model in page.sections(StackSettings, "") for name in model.model_fields}
+    known = {
+        f"{model.__name__}.{name}"
+        for _, model in page.sections(StackSettings, "")
+        for name in model.model_fields
+    }
     assert set(page.ALSO) <= known
 
 
@@ -44,7 +48,11 @@ def test_the_page_knows_required_and_default_values() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
-    links = [link for link in LINK.findall(document.read_text()) if "://" not in link and not link.startswith("mailto:")]
+    links = [
+        link
+        for link in LINK.findall(document.read_text())
+        if "://" not in link and not link.startswith("mailto:")
+    ]
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
@@ -57,7 +65,9 @@ def test_every_direct_dependency_is_explained() -> None:
     text = (ROOT / "docs" / "dependencies.md").read_text()
     for file in ("requirements.in", "trainer/requirements.in"):
         lines = (ROOT / file).read_text().splitlines()
-        names = [re.split(r"[=\[;<>~ ]", line)[0] for line in lines if line.strip() and not line.startswith("#")]
+        names = [
+            re.split(r"[=\[;<>~ ]", line)[0] for line in lines if line.strip() and not line.startswith("#")
+        ]
         assert [name for name in names if f"| {name} |" not in text] == [], file
 
 

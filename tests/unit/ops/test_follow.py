@@ -56,7 +56,9 @@ def followed(
 
 
 def test_a_run_is_followed_until_it_is_complete() -> None:
-    ended, said = followed([START, view(Phase.RUNNING, pod="p-1", node="gpu-0"), view(Phase.COMPLETE, pod="p-1")])
+    ended, said = followed(
+        [START, view(Phase.RUNNING, pod="p-1", node="gpu-0"), view(Phase.COMPLETE, pod="p-1")]
+    )
     assert ended[0].view.phase is Phase.COMPLETE
     assert exit_code(ended) is ExitCode.OK
     assert "run-001: Running on gpu-0" in said
@@ -106,7 +108,10 @@ def test_steps_are_no_milestones_but_phases_pods_and_the_first_checkpoint_are() 
     assert milestones(first, replace(first, step=20)) == []
     assert milestones(first, replace(first, checkpoint=100)) == ["run-001: first checkpoint, at step 100"]
     again = replace(first, pod="p-2", phase=Phase.STARTING)
-    assert milestones(first, again) == ["run-001: a new Pod, p-2, after p-1", "run-001: Starting on gpu-0: waits"]
+    assert milestones(first, again) == [
+        "run-001: a new Pod, p-2, after p-1",
+        "run-001: Starting on gpu-0: waits",
+    ]
 
 
 def test_a_new_reason_for_waiting_is_a_milestone() -> None:

@@ -57,7 +57,9 @@ def test_a_missing_object_is_none_and_a_missing_log_is_empty(serve: Serve) -> No
 
 
 def test_a_refused_read_is_told_in_the_servers_words(serve: Serve) -> None:
-    kube, _ = serve({"/api/v1/nodes": (403, {"message": 'nodes is forbidden: User "eve" cannot list resource "nodes"'})})
+    kube, _ = serve(
+        {"/api/v1/nodes": (403, {"message": 'nodes is forbidden: User "eve" cannot list resource "nodes"'})}
+    )
     with pytest.raises(Exception) as caught:
         kube.nodes()
     sentence, code = describe(caught.value)
@@ -93,10 +95,17 @@ def test_a_log_is_streamed_line_by_line(serve: Serve) -> None:
 
 def test_a_run_is_observed_with_its_own_events_and_the_tail_of_its_newest_pod(serve: Serve) -> None:
     base = "/api/v1/namespaces/ml-batch"
-    pod = {"metadata": {"name": "p-1", "creationTimestamp": "2026-01-02T03:04:05Z"}, "spec": {"nodeName": "gpu-0"}}
+    pod = {
+        "metadata": {"name": "p-1", "creationTimestamp": "2026-01-02T03:04:05Z"},
+        "spec": {"nodeName": "gpu-0"},
+    }
     kube, asked = serve(
         {
-            "/apis/batch/v1/namespaces/ml-batch/jobs/training-run-001": {"metadata": {"name": "x"}, "spec": {}, "status": {}},
+            "/apis/batch/v1/namespaces/ml-batch/jobs/training-run-001": {
+                "metadata": {"name": "x"},
+                "spec": {},
+                "status": {},
+            },
             f"{base}/pods": [{**pod, "status": {"phase": "Running"}}],
             f"{base}/events": [{"involvedObject": {"name": "somebody-else"}, "reason": "FailedCreate"}],
             f"{base}/pods/p-1/log": '{"event": "step", "step": 7}\n',
@@ -113,7 +122,9 @@ def test_of_several_attempts_the_newest_job_stands_for_the_run(serve: Serve) -> 
         labels = {"holdfast.dev/run": "run-001", "holdfast.dev/attempt": attempt}
         return {"metadata": {"name": name, "namespace": "ml-batch", "labels": labels}}
 
-    kube, _ = serve({"/apis/batch/v1/jobs": [job("training-run-001-r10", "10"), job("training-run-001-r9", "9")]})
+    kube, _ = serve(
+        {"/apis/batch/v1/jobs": [job("training-run-001-r10", "10"), job("training-run-001-r9", "9")]}
+    )
     assert present(kube) == [RunRef("run-001", "ml-batch", "training-run-001-r10")]
 
 

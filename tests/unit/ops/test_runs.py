@@ -17,14 +17,20 @@ JOB: dict[str, Any] = {
 
 
 def job(*conditions: dict[str, str], **spec: Any) -> dict[str, Any]:
-    return {**JOB, "spec": {**JOB["spec"], **spec}, "status": {**JOB["status"], "conditions": list(conditions)}}
+    return {
+        **JOB,
+        "spec": {**JOB["spec"], **spec},
+        "status": {**JOB["status"], "conditions": list(conditions)},
+    }
 
 
 def condition(kind: str, reason: str = "", message: str = "") -> dict[str, str]:
     return {"type": kind, "status": "True", "reason": reason, "message": message}
 
 
-def pod(name: str = "p-1", phase: str = "Running", node: str = "gpu-0", born: str = "03:05:00", **more: Any) -> dict[str, Any]:
+def pod(
+    name: str = "p-1", phase: str = "Running", node: str = "gpu-0", born: str = "03:05:00", **more: Any
+) -> dict[str, Any]:
     metadata = {"name": name, "creationTimestamp": f"2026-01-02T{born}Z", **more.pop("metadata", {})}
     return {
         "metadata": metadata,
@@ -47,8 +53,12 @@ def event(reason: str, message: str, at: str = "03:06:00", name: str = "training
     }
 
 
-def judge(the_job: dict[str, Any] | None = JOB, *pods: Any, events: tuple[Any, ...] = (), log: tuple[str, ...] = ()) -> RunView:
-    return judge_run(RunSnapshot("run-001", "ml-batch", "training-run-001", the_job, pods, events, summarise(log)))
+def judge(
+    the_job: dict[str, Any] | None = JOB, *pods: Any, events: tuple[Any, ...] = (), log: tuple[str, ...] = ()
+) -> RunView:
+    return judge_run(
+        RunSnapshot("run-001", "ml-batch", "training-run-001", the_job, pods, events, summarise(log))
+    )
 
 
 def test_a_run_without_its_job_is_absent() -> None:
@@ -64,7 +74,9 @@ def test_a_job_over_its_quota_names_the_quota_from_the_event() -> None:
 
 def test_a_refusal_from_before_the_last_pod_is_not_told_again() -> None:
     view = judge(
-        JOB, pod(phase="Failed", born="03:10:00", **ended(75)), events=(event("FailedCreate", "over quota", at="03:06:00"),)
+        JOB,
+        pod(phase="Failed", born="03:10:00", **ended(75)),
+        events=(event("FailedCreate", "over quota", at="03:06:00"),),
     )
     assert view.sentence == (
         "Pod p-1 was preempted; its state is safe on the volume; the Job controller's delay runs before the next one."
@@ -76,7 +88,11 @@ def test_a_suspended_job_waits_for_admission() -> None:
 
 
 def test_an_unschedulable_pod_repeats_the_schedulers_reason() -> None:
-    told = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available: 1 Insufficient nvidia.com/gpu."}
+    told = {
+        "type": "PodScheduled",
+        "status": "False",
+        "message": "0/3 nodes are available: 1 Insufficient nvidia.com/gpu.",
+    }
     view = judge(JOB, pod(phase="Pending", node="", conditions=[told]))
     assert (view.phase, view.sentence) == (
         Phase.PENDING,
@@ -126,7 +142,9 @@ def test_the_youngest_pod_is_the_one_that_counts() -> None:
 
 
 def test_a_complete_run_carries_its_result_from_the_log() -> None:
-    log = ('{"event": "result", "step": 600, "metrics": {"accuracy": 0.97}, "artifacts": {"model.safetensors": "ab12"}}',)
+    log = (
+        '{"event": "result", "step": 600, "metrics": {"accuracy": 0.97}, "artifacts": {"model.safetensors": "ab12"}}',
+    )
     view = judge(job(condition("Complete")), pod(phase="Succeeded"), log=log)
     assert view.result is not None
     assert (view.phase, view.step) == (Phase.COMPLETE, 600)
@@ -160,5 +178,7 @@ def test_a_failed_run_says_what_its_exit_code_means(code: int, reason: str, word
 
 
 def test_a_deadline_that_passed_in_waiting_says_that_waiting_counts() -> None:
-    view = judge(job(condition("Failed", "DeadlineExceeded", "Job was active longer than specified deadline")))
+    view = judge(
+        job(condition("Failed", "DeadlineExceeded", "Job was active longer than specified deadline"))
+    )
     assert view.sentence.endswith("Its deadline counts waiting too, and no Pod of it is left.")

@@ -41,7 +41,9 @@ def test_a_stack_is_on_the_rehearsal_by_what_it_says_and_not_by_its_name(folder:
 
 
 def test_a_stack_without_a_file_lists_those_there_are(folder: Path) -> None:
-    with pytest.raises(OpsError, match="There is no stack file Pulumi.staging.yaml.\nStacks here: dev, prod.") as caught:
+    with pytest.raises(
+        OpsError, match="There is no stack file Pulumi.staging.yaml.\nStacks here: dev, prod."
+    ) as caught:
         load_stack("staging", folder)
     assert caught.value.code is ExitCode.USAGE
 
@@ -135,7 +137,9 @@ def calls(pulumi: Pulumi) -> list[str]:
     return Path(pulumi.env["CALLS"]).read_text().splitlines()
 
 
-def test_a_new_stack_is_made_beside_a_copy_so_that_the_tracked_file_gets_no_salt(pulumi: Pulumi, folder: Path) -> None:
+def test_a_new_stack_is_made_beside_a_copy_so_that_the_tracked_file_gets_no_salt(
+    pulumi: Pulumi, folder: Path
+) -> None:
     pulumi.ensure_rehearsal_stack()
     assert (folder / "Pulumi.dev.yaml").read_text() == REHEARSAL
     folders = [Path(call.split("|")[0]) for call in calls(pulumi)]
@@ -170,7 +174,9 @@ def test_outputs_are_read_as_plain_values(pulumi: Pulumi) -> None:
     assert pulumi.outputs() == {"environment": "dev"}
 
 
-def test_a_machine_without_pulumi_gets_a_sentence(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_pulumi_gets_a_sentence(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
     stack: Stack = load_stack("prod", folder)
     with pytest.raises(OpsError, match="There is no pulumi on PATH") as caught:
