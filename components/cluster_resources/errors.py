@@ -35,10 +35,21 @@ def in_plain_words(method: Callable[P, R]) -> Callable[P, R]:
         try:
             return method(*args, **kwargs)
         except ClusterProblem:
-            sys.tracebacklimit = 0
+            _limit_traceback(0)
             raise
         except Exception:
-            sys.tracebacklimit = 1000
+            _limit_traceback(1000)
             raise
 
     return wrapper
+
+
+def _limit_traceback(frames: int) -> None:
+    if in_provider_process():
+        sys.tracebacklimit = frames
+
+
+def in_provider_process() -> bool:
+    """True in the process that the engine starts as `python -m pulumi.dynamic`."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name == "pulumi.dynamic.__main__"

@@ -17,7 +17,6 @@ from pulumi import dynamic
 from components.cluster_resources.access import Cluster, Json, connect, items
 from components.cluster_resources.errors import ChangedMeanwhile, ClusterProblem, NodeConflict, in_plain_words
 from components.cluster_resources.membership import Change, Membership, held_by, join, leave, name_of, selects
-from components.cluster_resources.unknowns import has_unknown
 
 NODES = "/api/v1/nodes"
 ATTEMPTS = 12
@@ -44,7 +43,7 @@ class NodePoolMembershipProvider(dynamic.ResourceProvider):
 
     @in_plain_words
     def check(self, _olds: dict[str, Any], news: dict[str, Any]) -> dynamic.CheckResult:
-        if has_unknown(news):
+        if pulumi.contains_unknowns(news):
             # The cluster is not there yet: which nodes it will have is not known either.
             return dynamic.CheckResult(news, [])
         try:

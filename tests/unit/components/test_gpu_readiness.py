@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from components.cluster_resources import errors
 from components.cluster_resources.errors import ClusterProblem, in_plain_words
 from components.cluster_resources.gpu_judgement import Expectation, PoolExpectation
 from components.cluster_resources.gpu_readiness import GpuReadinessProvider, wait_until_ready
@@ -122,6 +123,7 @@ def test_an_expectation_survives_the_way_through_the_engine() -> None:
 def test_a_problem_is_shown_without_stack_frames_and_a_bug_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """pulumi.dynamic answers with traceback.format_exc()."""
     monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
+    monkeypatch.setattr(errors, "in_provider_process", lambda: True)
 
     def shown(error: Exception) -> str:
         @in_plain_words

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pulumi
 import pytest
-from pulumi.runtime import rpc
 
 from components.cluster_resources.errors import ClusterProblem
 from components.cluster_resources.job_removal import JobRemovalProvider, remove_job
@@ -67,7 +67,7 @@ def test_a_pod_that_outlives_its_grace_period_is_named_and_never_forced(cluster:
 
 def test_a_job_that_will_be_replaced_replaces_its_removal_first() -> None:
     olds = {"uid": "u1", "namespace": "ml", "job": "training-1", "kubeconfig": "/k", "context": "c", "graceSeconds": 120}
-    diff = JobRemovalProvider().diff("u1", olds, {**olds, "uid": rpc.UNKNOWN})
+    diff = JobRemovalProvider().diff("u1", olds, {**olds, "uid": pulumi.UNKNOWN})
     assert (diff.replaces, diff.delete_before_replace) == (["uid"], True)
 
 

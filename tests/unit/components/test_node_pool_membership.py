@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import pulumi
 import pytest
 from pulumi.dynamic.dynamic import serialize_provider
-from pulumi.runtime import rpc
 
 from components.cluster_resources import node_pool_membership as room
 from components.cluster_resources.errors import ClusterProblem
@@ -202,7 +202,7 @@ def test_an_unreachable_cluster_fails_the_preview_with_one_sentence(monkeypatch:
 
 
 def test_a_cluster_that_is_not_made_yet_is_no_failure_at_preview() -> None:
-    checked = NodePoolMembershipProvider().check({}, {**PROPS, "kubeconfig": rpc.UNKNOWN})
+    checked = NodePoolMembershipProvider().check({}, {**PROPS, "kubeconfig": pulumi.UNKNOWN})
     assert not checked.failures and "nodes" not in checked.inputs
 
 
