@@ -26,7 +26,7 @@ POLICIES: tuple[Policy, ...] = (
 
 @dataclass(frozen=True)
 class Entry:
-    """A rule in words. `scope` is "stack" (decided over all resources) or "resource"; `settings` are its config keys."""
+    """A rule in words. `scope` is "stack" (over all resources) or "resource"; `settings` are config keys."""
 
     name: str
     scope: str

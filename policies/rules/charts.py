@@ -7,14 +7,20 @@ import re
 from rules.engine import Resource
 from rules.views import View
 
-CHART_TYPES = frozenset({"kubernetes:helm.sh/v3:Release", "kubernetes:helm.sh/v3:Chart", "kubernetes:helm.sh/v4:Chart"})
+CHART_TYPES = frozenset(
+    {"kubernetes:helm.sh/v3:Release", "kubernetes:helm.sh/v3:Chart", "kubernetes:helm.sh/v4:Chart"}
+)
 # AMD's operator has almost the same name and owns other GPUs.
 _NOT_NVIDIA = frozenset({"gpu-operator-charts", "amd-gpu-operator"})
 # Top-level values that together only the GPU Operator's chart has: a vendored copy may carry another name.
-_OPERATOR_KEYS = frozenset({"driver", "toolkit", "devicePlugin", "dcgmExporter", "gfd", "migManager", "validator"})
+_OPERATOR_KEYS = frozenset(
+    {"driver", "toolkit", "devicePlugin", "dcgmExporter", "gfd", "migManager", "validator"}
+)
 
 # Charts that bring a second owner, by layer. HAMi replaces NVIDIA's device plugin.
-DEVICE_PLUGIN_CHARTS = frozenset({"nvidia-device-plugin", "k8s-device-plugin", "nvidia-gpu-device-plugin", "hami"})
+DEVICE_PLUGIN_CHARTS = frozenset(
+    {"nvidia-device-plugin", "k8s-device-plugin", "nvidia-gpu-device-plugin", "hami"}
+)
 DRA_CHARTS = frozenset({"nvidia-dra-driver-gpu", "dra-driver-nvidia-gpu"})
 DRIVER_CHARTS = frozenset({"nvidia-driver-installer", "nvidia-driver"})
 NFD_CHARTS = frozenset({"node-feature-discovery"})
@@ -23,7 +29,7 @@ NETWORK_OPERATOR_CHARTS = frozenset({"network-operator", "nvidia-network-operato
 
 
 def base_name(chart: str) -> str:
-    """`oci://host/path/gpu-operator:v1`, `./charts/gpu-operator-v26.7.0.tgz`, `nvidia/gpu-operator` -> `gpu-operator`."""
+    """The chart's own name: `gpu-operator` for `oci://host/gpu-operator:v1` or `./gpu-operator-v26.7.tgz`."""
     name = chart.split("?")[0].rstrip("/").replace("\\", "/").rsplit("/", 1)[-1]
     name = name.split("@")[0]
     name = name.split(":")[0]
@@ -59,4 +65,6 @@ def operator_values(resource: Resource) -> View | None:
 
 
 def _is_operator_name(name: str) -> bool:
-    return name not in _NOT_NVIDIA and (name.startswith("gpu-operator") or name.endswith("nvidia-gpu-operator"))
+    return name not in _NOT_NVIDIA and (
+        name.startswith("gpu-operator") or name.endswith("nvidia-gpu-operator")
+    )

@@ -32,7 +32,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class CheckpointPlace:
-    """A place of checkpoints: `why` tells how it is known, `mount` is None on the container's own file system."""
+    """A place of checkpoints; `why` tells how it is known, no `mount` means the container's own files."""
 
     path: str
     why: str
@@ -40,7 +40,7 @@ class CheckpointPlace:
 
 
 def is_checkpoint_option(option: str) -> bool:
-    """Whether the target of a command line option (without dashes) is a place that checkpoints are written to."""
+    """Whether a command line option (without dashes) names a place that checkpoints are written to."""
     name = option.rsplit(".", 1)[-1].replace("-", "_").lower()
     if name in _OUTPUT_OPTIONS:
         return True
@@ -50,7 +50,7 @@ def is_checkpoint_option(option: str) -> bool:
 
 
 def paths_in_arguments(arguments: list[str]) -> Iterator[tuple[str, str]]:
-    """(absolute path, the option that names it) for `--option=path`, `--option path`, `option=path`, and in shells."""
+    """(absolute path, option) for `--option=path`, `--option path`, `option=path`, and in shell lines."""
     words: list[str] = []
     for argument in arguments:
         words.extend(_split(argument) if " " in argument.strip() else [argument])
@@ -60,7 +60,11 @@ def paths_in_arguments(arguments: list[str]) -> Iterator[tuple[str, str]]:
             if not option.startswith("-") or position + 1 == len(words):
                 continue
             value = words[position + 1]
-        if value.startswith("/") and is_checkpoint_option(option.lstrip("-")) and not _is_one_file(option, value):
+        if (
+            value.startswith("/")
+            and is_checkpoint_option(option.lstrip("-"))
+            and not _is_one_file(option, value)
+        ):
             yield value, option
 
 
@@ -102,7 +106,9 @@ def _argument_paths(container: View) -> Iterator[tuple[str, str]]:
 def _environment_paths(container: View) -> Iterator[tuple[str, str]]:
     for variable in container["env"].elements():
         name = variable["name"].peek_text() or ""
-        if _WORD.search(name) is None or re.search("LOAD|RESUME|RESTORE|INIT|PRETRAINED", name, re.IGNORECASE):
+        if _WORD.search(name) is None or re.search(
+            "LOAD|RESUME|RESTORE|INIT|PRETRAINED", name, re.IGNORECASE
+        ):
             continue
         value = variable["value"].text() or ""
         if value.startswith("/") and not _is_one_file(name, value):

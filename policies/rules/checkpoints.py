@@ -14,8 +14,8 @@ from rules.views import View
 
 SHARED_MODE = "ReadWriteMany"
 _USE_A_SHARED_CLAIM = (
-    "Mount a PersistentVolumeClaim with accessModes [ReadWriteMany] of a class that supports it (EFS, FSx for "
-    "Lustre, Filestore, NFS, CephFS)"
+    "Mount a PersistentVolumeClaim with accessModes [ReadWriteMany] of a class that supports it (EFS, FSx"
+    " for Lustre, Filestore, NFS, CephFS)"
 )
 
 # Volume sources that do not outlive the Pod or its node, or that one node at a time can mount, and why.
@@ -41,7 +41,7 @@ _UNFIT_SOURCES = {
 
 @dataclass(frozen=True)
 class _Place:
-    """A checkpoint place of one container with the volume behind it (missing on the container's file system)."""
+    """A checkpoint place of one container with the volume behind it, if there is one."""
 
     where: str
     place: CheckpointPlace
@@ -54,7 +54,9 @@ def _places(workload: Workload) -> list[_Place]:
     found = []
     for container in workload.containers():
         for place in checkpoint_places(workload, container.view):
-            where = f"{workload.title}, container '{container.name}': checkpoints at {place.path} ({place.why})"
+            where = (
+                f"{workload.title}, container '{container.name}': checkpoints at {place.path} ({place.why})"
+            )
             found.append(_Place(where, place, _volume(workload, place)))
     return found
 
@@ -70,7 +72,12 @@ def _volume(workload: Workload, place: CheckpointPlace) -> View | None:
         elif name is not None and volume["name"].peek_text() == name:
             return volume
     return next(
-        (t for t in workload.claim_templates.elements() if name and t["metadata"]["name"].peek_text() == name), None
+        (
+            t
+            for t in workload.claim_templates.elements()
+            if name and t["metadata"]["name"].peek_text() == name
+        ),
+        None,
     )
 
 
@@ -79,7 +86,10 @@ def problem_of_access_modes(modes: Sequence[str]) -> str | None:
     if SHARED_MODE in modes:
         return None
     shown = ", ".join(modes) or "none"
-    return f"its access modes ({shown}) do not include {SHARED_MODE}, so the next attempt on another node can not mount it"
+    return (
+        f"its access modes ({shown}) do not include {SHARED_MODE}, so the next attempt on another node can"
+        " not mount it"
+    )
 
 
 def check_checkpoint_volumes(resource: Resource, _config: Config) -> Iterator[Violation]:
@@ -139,25 +149,32 @@ def check_checkpoint_claims(resources: Sequence[Resource], _config: Config) -> I
                 problem = _problem_of_claim_spec(claim.props["spec"]) if claim else None
                 if problem:
                     yield Violation(
-                        f"{found.where}: claim '{claim_name}' can not hold them, since {problem}. Set accessModes to "
-                        f"[{SHARED_MODE}] and a storageClassName that supports it (EFS, FSx for Lustre, Filestore, "
-                        "NFS, CephFS).",
+                        f"{found.where}: claim '{claim_name}' can not hold them, since {problem}. Set"
+                        f" accessModes to [{SHARED_MODE}] and a storageClassName that supports it (EFS, FSx"
+                        " for Lustre, Filestore, NFS, CephFS).",
                         resource.urn,
                     )
 
 
-def _claim(claims: Sequence[Resource], user: Resource, name: str | None, namespace: View) -> Resource | None:
+def _claim(
+    claims: Sequence[Resource], user: Resource, name: str | None, namespace: View
+) -> Resource | None:
     where = namespace.text() or "default"
     if name is None or namespace.unknown:
         return None
     here = [(claim, claim.props["metadata"]) for claim in claims if claim.cluster == user.cluster]
     for claim, metadata in here:
-        if metadata["name"].peek_text() == name and (metadata["namespace"].peek_text() or "default") == where:
+        if (
+            metadata["name"].peek_text() == name
+            and (metadata["namespace"].peek_text() or "default") == where
+        ):
             if not metadata["namespace"].unknown:
                 return claim
     for _, metadata in here:
         # A claim whose name is still open may be the one; one with another name is not.
-        if metadata["name"].unknown or (metadata["name"].peek_text() == name and metadata["namespace"].unknown):
+        if metadata["name"].unknown or (
+            metadata["name"].peek_text() == name and metadata["namespace"].unknown
+        ):
             metadata["name"].value(), metadata["namespace"].value()
     return None
 
@@ -175,8 +192,8 @@ CHECKPOINT_CLAIM = stack_policy(
     description="The claim behind a checkpoint directory can be mounted by every node (ReadWriteMany).",
     severity=Severity.CRITICAL,
     remediation=(
-        f"Set the claim's spec.accessModes to [{SHARED_MODE}] and its storageClassName to a class that supports it. "
-        "Claims that other stacks made are not visible to this rule."
+        f"Set the claim's spec.accessModes to [{SHARED_MODE}] and its storageClassName to a class that"
+        " supports it. Claims that other stacks made are not visible to this rule."
     ),
     check=check_checkpoint_claims,
 )

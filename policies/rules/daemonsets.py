@@ -26,8 +26,10 @@ _IMAGES = {
     "toolkit": re.compile(r"nvidia/([\w\-]+/)*container-toolkit$"),
     "nfd": re.compile(r"(^|/)node-feature-discovery$"),
 }
-# The same images serve other programs, which own nothing: GPU Feature Discovery, the MPS daemon, NFD's other parts.
-_OTHER_PROGRAMS = re.compile(r"gpu-feature-discovery|mps-control-daemon|config-manager|nfd-(master|gc|topology-updater)")
+# The same images serve other programs, which own nothing: GPU Feature Discovery, MPS, NFD's other parts.
+_OTHER_PROGRAMS = re.compile(
+    r"gpu-feature-discovery|mps-control-daemon|config-manager|nfd-(master|gc|topology-updater)"
+)
 _OTHER_NAMES = re.compile(r"mps-control|feature-discovery-(master|gc|topology)|gpu-feature-discovery")
 # Plugins of NVIDIA's network cards and of virtual machines advertise other resources.
 _OTHER_PLUGINS = re.compile(r"rdma|sriov|mofed|mellanox|kubevirt|sandbox")

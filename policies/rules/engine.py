@@ -1,8 +1,8 @@
 """Between the policy SDK and the rules: what a rule is given, and how its findings are reported.
 
-A rule sees `Resource` objects and yields `Violation`s. Everything that is certain is reported first; if the rule
-then still misses a value, `StillUnknown` makes the SDK print one advisory sentence, and the rule runs again at
-`pulumi up`, when all values are known.
+A rule sees `Resource` objects and yields `Violation`s. Everything that is certain is reported first; if the
+rule then still misses a value, `StillUnknown` makes the SDK print one advisory sentence, and the rule runs
+again at `pulumi up`, when all values are known.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ DOCUMENT = "docs/policies.md"
 class Resource:
     """One resource as a rule sees it.
 
-    `ancestors` are the URNs of its parents, nearest first. `cluster` tells resources of different clusters apart:
-    it is equal for two resources only if they reach the same cluster as far as their providers show.
+    `ancestors` are the URNs of its parents, nearest first. `cluster` tells resources of different clusters
+    apart: it is equal for two resources only if they reach the same cluster as far as their providers show.
     """
 
     type: str
@@ -55,7 +55,7 @@ class Resource:
 
 @dataclass(frozen=True)
 class Violation:
-    """What is wrong, why, and what to write instead; `urn` names the resource in a rule over a whole stack."""
+    """What is wrong, why, and what to write instead; `urn` names the resource in a rule over a stack."""
 
     message: str
     urn: str | None = None
@@ -170,7 +170,7 @@ def _ancestors(resource: PolicyResource) -> tuple[str, ...]:
 
 
 def _cluster(resource: PolicyResource) -> str:
-    """Two providers with the same kubeconfig and context are the same cluster; else each provider is its own."""
+    """Two providers with the same kubeconfig and context are one cluster; else each provider is its own."""
     provider = resource.provider
     if provider is None:
         return ""

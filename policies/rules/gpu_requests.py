@@ -14,7 +14,7 @@ from rules.views import View
 
 
 def problem_of_amount(section: str, name: str, amount: Any) -> str | None:
-    """What is wrong with one amount of the GPU resource `name` by itself; None stands for a missing amount."""
+    """What is wrong with one amount of the GPU resource `name` by itself; None: the amount is missing."""
     if amount is None:
         return None
     number = parse(amount)
@@ -22,8 +22,8 @@ def problem_of_amount(section: str, name: str, amount: Any) -> str | None:
         return f"{section}.{name} is '{show(amount)}', which is no quantity; write a whole number such as 1"
     if number != number.to_integral_value():
         return (
-            f"{section}.{name} is '{show(amount)}': GPUs are not divisible; write a whole number, or ask for a MIG "
-            "slice by its own resource name"
+            f"{section}.{name} is '{show(amount)}': GPUs are not divisible; write a whole number, or ask"
+            " for a MIG slice by its own resource name"
         )
     if number <= 0:
         return f"{section}.{name} is {show(amount)}: remove the line, or ask for 1 or more"
@@ -33,33 +33,38 @@ def problem_of_amount(section: str, name: str, amount: Any) -> str | None:
 def problem_of_amounts(name: str, limit: Any, request: Any) -> str | None:
     """What is wrong with limit and request together; None stands for a missing amount.
 
-    Extended resources can not be overcommitted: Kubernetes wants the limit, takes the request from it when it is
-    missing, and refuses fractions.
+    Extended resources can not be overcommitted: Kubernetes wants the limit, takes the request from it when it
+    is missing, and refuses fractions.
     """
     if limit is None:
-        return f"requests.{name} is {show(request)} but limits.{name} is missing; state the limit (the request follows)"
+        return (
+            f"requests.{name} is {show(request)} but limits.{name} is missing; state the limit (the request"
+            " follows)"
+        )
     alone = problem_of_amount("limits", name, limit) or problem_of_amount("requests", name, request)
     if alone is None and request is not None and parse(request) != parse(limit):
         return (
-            f"requests.{name} is {show(request)} but limits.{name} is {show(limit)}: they must be equal, since GPUs "
-            "can not be overcommitted"
+            f"requests.{name} is {show(request)} but limits.{name} is {show(limit)}: they must be equal,"
+            " since GPUs can not be overcommitted"
         )
     return alone
 
 
 def check_gpu_requests(resource: Resource, _config: Config) -> Iterator[Violation]:
-    """Every container, init containers and sidecars too; and no GPUs in the resources of the Pod as a whole."""
+    """Every container, init containers and sidecars too; and no GPUs in the resources of the whole Pod."""
     for workload in workloads(resource):
         for container in workload.containers():
             resources = container.view["resources"]
             for problem in _problems(resources):
                 yield Violation(f"{workload.title}, container '{container.name}': {problem}.")
         pod_level = workload.spec["resources"]
-        names = {key for section in ("limits", "requests") for key in pod_level[section].keys() if is_gpu(key)}
+        names = {
+            key for section in ("limits", "requests") for key in pod_level[section].keys() if is_gpu(key)
+        }
         for name in sorted(names):
             yield Violation(
-                f"{workload.title}: {name} stands in the resources of the whole Pod, where Kubernetes takes only "
-                "cpu, memory and hugepages; set it on the container that uses the GPU."
+                f"{workload.title}: {name} stands in the resources of the whole Pod, where Kubernetes takes"
+                " only cpu, memory and hugepages; set it on the container that uses the GPU."
             )
 
 
@@ -85,8 +90,9 @@ WHOLE_GPUS = resource_policy(
     description="A container's GPU request equals its limit and is a whole number above zero.",
     severity=Severity.HIGH,
     remediation=(
-        "Set resources.limits of the container to a whole number, for example nvidia.com/gpu: 1, and leave the "
-        "request out or set it to the same number. For a part of a GPU use a MIG resource (nvidia.com/mig-1g.10gb)."
+        "Set resources.limits of the container to a whole number, for example nvidia.com/gpu: 1, and leave"
+        " the request out or set it to the same number. For a part of a GPU use a MIG resource"
+        " (nvidia.com/mig-1g.10gb)."
     ),
     check=check_gpu_requests,
 )

@@ -16,7 +16,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.\-/:]*")
 
 
 def problem_of_reference(reference: str) -> str | None:
-    """Why an image reference does not pin the image, or None when it does. A tag beside the digest is fine."""
+    """Why an image reference does not pin the image, or None. A tag beside the digest is fine."""
     name, at, digest = reference.partition("@")
     if not at:
         return f"image '{reference}' is not pinned by digest: a tag can point to another image tomorrow"
@@ -45,12 +45,14 @@ def check_images(resource: Resource, _config: Config) -> Iterator[Violation]:
             problem = problem_of_reference(reference) if reference else "image is missing"
             if problem:
                 problems.append(f"{workload.title}, {where}: {problem}")
-        # The scope is asked for only when it matters, so that a sound workload never waits for unknown values.
+        # The scope is asked for only when it matters: a sound workload never waits for unknown values.
         if (problems or unknown) and in_scope(workload):
             for image in unknown:
                 image.note()
             yield from (
-                Violation(f"{problem}. Write the image as name@sha256:<digest> (name:tag@sha256:<digest> too).")
+                Violation(
+                    f"{problem}. Write the image as name@sha256:<digest> (name:tag@sha256:<digest> too)."
+                )
                 for problem in problems
             )
 
@@ -68,8 +70,8 @@ IMAGE_BY_DIGEST = resource_policy(
     description="Containers of GPU workloads name their image by digest.",
     severity=Severity.HIGH,
     remediation=(
-        "Replace the tag by the digest: name@sha256:<64 hexadecimal digits>. `crane digest name:tag` or the build's "
-        "output prints it. A tag may stay in front of the '@' for the reader."
+        "Replace the tag by the digest: name@sha256:<64 hexadecimal digits>. `crane digest name:tag` or the"
+        " build's output prints it. A tag may stay in front of the '@' for the reader."
     ),
     check=check_images,
 )

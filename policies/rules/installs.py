@@ -49,7 +49,7 @@ class Install:
         return view
 
     def effective(self, dotted: str) -> object:
-        """The value in force: what is set, else the chart's default; None when it is not known yet (not noted).
+        """The value in force: what is set, else the chart's default; None when not known yet (not noted).
 
         Null removes a key in Helm, and the text "false" renders as the boolean.
         """
@@ -75,7 +75,8 @@ def installs(resources: Sequence[Resource]) -> list[Install]:
     """Charts of the GPU Operator, then ClusterPolicies that no such chart of the stack explains.
 
     A Chart component may show no inputs; the ClusterPolicy among its children then speaks for it. With
-    `clusterPolicy.deployCR: false` the chart leaves the ClusterPolicy to the program, and that has the last word.
+    `clusterPolicy.deployCR: false` the chart leaves the ClusterPolicy to the program, which has the last
+    word.
     """
     charts = operator_charts(resources)
     covered = {install.resource.urn for install in charts}
@@ -88,6 +89,7 @@ def installs(resources: Sequence[Resource]) -> list[Install]:
     speaking = [
         chart
         for chart in charts
-        if chart.effective("clusterPolicy.deployCR") is not False or chart.resource.cluster not in spoken_for
+        if chart.effective("clusterPolicy.deployCR") is not False
+        or chart.resource.cluster not in spoken_for
     ]
     return speaking + policies

@@ -14,14 +14,26 @@ from rules.placement import Alternative, Requirement, alternatives, never_meet
 from rules.pods import workloads
 from rules.views import View
 
-LAYERS = {"driver": "NVIDIA driver", "toolkit": "NVIDIA container toolkit", "devicePlugin": "device plugin", "nfd": "NFD"}
+LAYERS = {
+    "driver": "NVIDIA driver",
+    "toolkit": "NVIDIA container toolkit",
+    "devicePlugin": "device plugin",
+    "nfd": "NFD",
+}
 _ADVICE = {
-    "driver": "Set driver.enabled=false in the GPU Operator's values where the host, the node image or an installer "
-    "brings the driver, else remove the installer",
+    "driver": (
+        "Set driver.enabled=false in the GPU Operator's values where the host, the node image or an"
+        " installer brings the driver, else remove the installer"
+    ),
     "toolkit": "Set toolkit.enabled=false in the GPU Operator's values, or remove the other toolkit",
-    "devicePlugin": "Two plugins register nvidia.com/gpu with the kubelet and break each other: set "
-    "devicePlugin.enabled=false in the GPU Operator's values, or remove the other plugin",
-    "nfd": "Set nfd.enabled=false in the GPU Operator's (or network operator's) values where NFD is installed already",
+    "devicePlugin": (
+        "Two plugins register nvidia.com/gpu with the kubelet and break each other: set "
+        "devicePlugin.enabled=false in the GPU Operator's values, or remove the other plugin"
+    ),
+    "nfd": (
+        "Set nfd.enabled=false in the GPU Operator's (or network operator's) values where NFD is installed"
+        " already"
+    ),
 }
 # The operator's operands go to the nodes that carry these labels with the value "true".
 _OPERAND_LABELS = {
@@ -34,7 +46,10 @@ _ANYWHERE: tuple[Alternative, ...] = ((),)
 
 @dataclass(frozen=True)
 class Owner:
-    """One owner of one layer. Owners with the same `identity` are one installation; `unknown` makes it uncertain."""
+    """One owner of one layer; owners with the same `identity` are one installation.
+
+    `unknown` is the value that must be known to be sure of it, or None.
+    """
 
     layer: str
     cluster: str
@@ -135,8 +150,8 @@ def check_single_owner(resources: Sequence[Resource], _config: Config) -> Iterat
             if clashing:
                 names = " and ".join(o.title for o in clashing)
                 yield Violation(
-                    f"the {layer_title} has {len(clashing)} owners: {names}. Exactly one may own it on a node. "
-                    f"{_ADVICE[layer]}.",
+                    f"the {layer_title} has {len(clashing)} owners: {names}. Exactly one may own it on a"
+                    f" node. {_ADVICE[layer]}.",
                     clashing[-1].urn,
                 )
             else:
@@ -160,20 +175,24 @@ def _check_single_operator(resources: Sequence[Resource]) -> Iterator[Violation]
         if len(here) > 1:
             names = " and ".join(install.title for install in here)
             yield Violation(
-                f"{len(here)} GPU Operators are installed on one cluster: {names}. They share CRDs and the one "
-                "ClusterPolicy, and each would own every layer. Keep one, and set what differs by node pool there.",
+                f"{len(here)} GPU Operators are installed on one cluster: {names}. They share CRDs and the"
+                " one ClusterPolicy, and each would own every layer. Keep one, and set what differs by"
+                " node pool there.",
                 here[-1].resource.urn,
             )
 
 
 SINGLE_OWNER = stack_policy(
     name="single-gpu-stack-owner",
-    description="Driver, container toolkit, device plugin and NFD have exactly one owner on every GPU node.",
+    description=(
+        "Driver, container toolkit, device plugin and NFD have exactly one owner on every GPU node."
+    ),
     severity=Severity.CRITICAL,
     remediation=(
-        "Decide who owns each layer (ownership.json has one row per node profile) and turn every other owner off: "
-        "driver.enabled, toolkit.enabled, devicePlugin.enabled or nfd.enabled=false in the GPU Operator's values, or "
-        "no second Release or DaemonSet. DaemonSets that can never meet on a node (by node selector) are no clash."
+        "Decide who owns each layer (ownership.json has one row per node profile) and turn every other"
+        " owner off: driver.enabled, toolkit.enabled, devicePlugin.enabled or nfd.enabled=false in the GPU"
+        " Operator's values, or no second Release or DaemonSet. DaemonSets that can never meet on a node"
+        " (by node selector) are no clash."
     ),
     check=check_single_owner,
 )

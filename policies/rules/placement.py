@@ -22,7 +22,7 @@ Alternative = tuple[Requirement, ...]
 
 
 def alternatives(spec: View) -> tuple[Alternative, ...]:
-    """The node selection of a Pod spec. What is unknown is left out, so that nothing unknown proves a distance."""
+    """The node selection of a Pod spec. What is unknown is left out: it must not prove a distance."""
     selector = spec["nodeSelector"]
     base = tuple(
         Requirement(key, "In", frozenset({value}))

@@ -24,15 +24,17 @@ _TEMPLATES: dict[str, tuple[str, ...]] = {
     "Job": ("spec", "template"),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
-# The API groups of Kubernetes itself (and of the provider's components). All other groups are custom resources.
+# The API groups of Kubernetes itself, and of the provider's components; all others are custom resources.
 _BUILT_IN_GROUPS = frozenset(
     {
-        "core", "apps", "batch", "extensions", "autoscaling", "policy", "meta", "helm.sh", "yaml", "kustomize",
+        "core", "apps", "batch", "extensions", "autoscaling", "policy", "meta",
+        "helm.sh", "yaml", "kustomize",
         "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io",
-        "auditregistration.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "certificates.k8s.io",
-        "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io", "flowcontrol.apiserver.k8s.io",
-        "internal.apiserver.k8s.io", "networking.k8s.io", "node.k8s.io", "rbac.authorization.k8s.io",
-        "resource.k8s.io", "scheduling.k8s.io", "settings.k8s.io", "storage.k8s.io", "storagemigration.k8s.io",
+        "auditregistration.k8s.io", "authentication.k8s.io", "authorization.k8s.io",
+        "certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io",
+        "flowcontrol.apiserver.k8s.io", "internal.apiserver.k8s.io", "networking.k8s.io",
+        "node.k8s.io", "rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io",
+        "settings.k8s.io", "storage.k8s.io", "storagemigration.k8s.io",
     }
 )  # fmt: skip
 # Below these keys an unknown value may hide a Pod; elsewhere it is a detail of some other object.
@@ -65,7 +67,7 @@ class Workload:
     complete: bool
 
     def containers(self) -> Iterator[Container]:
-        """All containers, init containers (sidecars among them) and ephemeral ones; unknown ones are noted."""
+        """All containers, init containers (sidecars too) and ephemeral ones; unknown ones are noted."""
         for group in ("initContainers", "containers", "ephemeralContainers"):
             for index, view in enumerate(self.spec[group].elements()):
                 if view.unknown:
@@ -123,7 +125,7 @@ def may_be_in_scope(workload: Workload) -> bool:
 
 
 def in_scope(workload: Workload) -> bool:
-    """Whether the Pod trains on GPUs or is ours. What is not known yet is noted, and is not in scope so far."""
+    """Whether the Pod asks for GPUs or is ours. What is not known yet is noted, and not in scope so far."""
     asks, ours = asks_for_gpu(workload), is_ours(workload)
     if asks or ours:
         return True
@@ -181,7 +183,9 @@ def _of_object(kind: str, root: View, title: str, built_in: bool) -> list[Worklo
     ]
 
 
-def _workload(kind: str, title: str, root: View, templates: list[View], spec: View, complete: bool) -> Workload:
+def _workload(
+    kind: str, title: str, root: View, templates: list[View], spec: View, complete: bool
+) -> Workload:
     metadata = [root["metadata"], *templates]
     return Workload(
         kind=kind,

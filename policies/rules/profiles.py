@@ -1,7 +1,7 @@
 """The GPU Operator's values agree with the node profile: the row of the ownership table for these nodes.
 
-Nothing in a cluster's resources shows what a self-managed node's image brings. The profile comes from the pack's
-configuration, or from a label of the operator's Namespace; without either this rule has nothing to say.
+Nothing in a cluster's resources shows what a self-managed node's image brings. The profile comes from the
+pack's configuration, or from a label of the operator's Namespace; without either this rule is silent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MUST_AGREE = ("operator.runtimeClass", "hostPaths.driverInstallDir", "toolkit.i
 
 
 def check_profile(resources: Sequence[Resource], config: Config) -> Iterator[Violation]:
-    """Every operator of the stack against its profile, and other owners on nodes that have an owner already."""
+    """Every operator against its profile, and other owners on nodes that have an owner already."""
     configured = config.get(PROFILE_SETTING)
     labels = _labelled(resources)
     for _, label in labels:
@@ -63,8 +63,10 @@ def _labelled(resources: Sequence[Resource]) -> list[tuple[Resource, View]]:
     return [(r, label) for r, label in labels if label.exists]
 
 
-def _profile_names(install: Install, configured: str | None, labels: Sequence[tuple[Resource, str]]) -> list[str]:
-    """The pack's configuration first; else the label of the operator's Namespace; else any label of its cluster."""
+def _profile_names(
+    install: Install, configured: str | None, labels: Sequence[tuple[Resource, str]]
+) -> list[str]:
+    """The pack's configuration; else the label of the operator's Namespace; else any label of its cluster."""
     if configured:
         return [configured]
     namespace = install.namespace.peek_text()
@@ -94,16 +96,16 @@ def _judge(name: str, install: Install) -> Iterator[Violation]:
     wanted = dict(leaves(profile.values))
     if wanted.get("cdi.enabled") is False and _known(install, "cdi.enabled") not in (None, False):
         yield Violation(
-            f"{install.title}: cdi.enabled is true{_if_default(install, 'cdi.enabled')}, but nodes of profile '{name}' "
-            "have no handlers for the RuntimeClasses nvidia-cdi and nvidia-legacy that it creates. Set "
-            "cdi.enabled=false.",
+            f"{install.title}: cdi.enabled is true{_if_default(install, 'cdi.enabled')}, but nodes of"
+            f" profile '{name}' have no handlers for the RuntimeClasses nvidia-cdi and nvidia-legacy that"
+            " it creates. Set cdi.enabled=false.",
             urn,
         )
     for key in _MUST_AGREE:
         if key in wanted and not _agrees(wanted[key], install, key):
             yield Violation(
-                f"{install.title}: {key} is {_shown(install, key)}, but profile '{name}' needs {_show(wanted[key])}. "
-                f"{profile.reason} Set {key} to {_show(wanted[key])}.",
+                f"{install.title}: {key} is {_shown(install, key)}, but profile '{name}' needs"
+                f" {_show(wanted[key])}. {profile.reason} Set {key} to {_show(wanted[key])}.",
                 urn,
             )
 
@@ -114,7 +116,10 @@ def _problem_of_switch(profile: Profile, layer: str, install: Install) -> str | 
     if actual is None:
         return None
     if not isinstance(actual, bool):
-        return f"{install.title}: {key} is {_show(actual)}, which is neither true nor false. Write true or false."
+        return (
+            f"{install.title}: {key} is {_show(actual)}, which is neither true nor false. Write true or"
+            " false."
+        )
     owner = profile.owners[layer]
     wanted = owner == OPERATOR
     if actual == wanted:
@@ -169,8 +174,10 @@ def _show(value: Any) -> str:
     return f"'{value}'"
 
 
-def _judge_others(profile: Profile, others: Sequence[Owner], found: Sequence[Install]) -> Iterator[Violation]:
-    """Installers and plugins beside the operator, on nodes whose layer belongs to the host, the image or the cloud.
+def _judge_others(
+    profile: Profile, others: Sequence[Owner], found: Sequence[Install]
+) -> Iterator[Violation]:
+    """Installers and plugins beside the operator, where the layer belongs to host, image or cloud.
 
     Where the layer is the operator's to bring, a plain device plugin in its place is still one owner.
     """
@@ -185,8 +192,8 @@ def _judge_others(profile: Profile, others: Sequence[Owner], found: Sequence[Ins
             owner.unknown.note()
             continue
         yield Violation(
-            f"{owner.title} brings a {LAYERS[owner.layer]}, but on nodes of profile '{profile.name}' it belongs to: "
-            f"{holder}. {profile.reason} Remove {owner.title}, or correct the node profile.",
+            f"{owner.title} brings a {LAYERS[owner.layer]}, but on nodes of profile '{profile.name}' it"
+            f" belongs to: {holder}. {profile.reason} Remove {owner.title}, or correct the node profile.",
             owner.urn,
         )
 
@@ -204,7 +211,9 @@ PROFILE_AGREEMENT = stack_policy(
         properties={
             PROFILE_SETTING: {
                 "type": "string",
-                "description": "The node profile (a row of ownership.json); wins over the Namespace's label.",
+                "description": (
+                    "The node profile (a row of ownership.json); wins over the Namespace's label."
+                ),
             }
         }
     ),

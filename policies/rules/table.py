@@ -16,7 +16,7 @@ OPERATOR = "operator"
 
 @dataclass(frozen=True)
 class Profile:
-    """One row: `owners` by layer (None: nobody), `values` of the operator's chart, `reject` the whole refusal."""
+    """One row: `owners` by layer (None: nobody), `values` of the chart, `reject` the whole refusal."""
 
     name: str
     title: str
@@ -49,7 +49,10 @@ def unknown_profile(name: str) -> str:
     """What to say about a profile name that is not in the table."""
     close = difflib.get_close_matches(name, profiles(), n=1)
     hint = f"did you mean '{close[0]}'? " if close else ""
-    return f"node profile '{name}' is not in the ownership table; {hint}Known profiles: {', '.join(sorted(profiles()))}"
+    return (
+        f"node profile '{name}' is not in the ownership table; {hint}Known profiles:"
+        f" {', '.join(sorted(profiles()))}"
+    )
 
 
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,12 @@ from rules.views import View
 
 # Keys that taint GPU nodes, with the value that says so; None: any value. `sku=gpu` is what AKS documents,
 # `nvidia.com/gpu` what GKE and NVIDIA use, `dedicated=gpu` this project's default.
-GPU_TAINTS: dict[str, str | None] = {"dedicated": "gpu", "sku": "gpu", "nvidia.com/gpu": None, "amd.com/gpu": None}
+GPU_TAINTS: dict[str, str | None] = {
+    "dedicated": "gpu",
+    "sku": "gpu",
+    "nvidia.com/gpu": None,
+    "amd.com/gpu": None,
+}
 
 # The operators of the node itself must reach every node.
 SYSTEM_NAMESPACES = frozenset(
@@ -31,7 +36,7 @@ def tolerated_gpu_taint(toleration: View) -> str | None:
     if toleration["key"].unknown or toleration["operator"].unknown:
         return None
     if not key:
-        # An empty key with Exists matches every taint; with effect NoExecute it is the usual "stay on a dying node".
+        # Exists without a key matches every taint; with NoExecute it is the usual "stay on a dying node".
         effect = toleration["effect"].text() or ""
         if operator == "Exists" and not toleration["effect"].unknown and effect in ("", "NoSchedule"):
             return "every taint (operator Exists without a key)"
@@ -63,9 +68,9 @@ def check_tolerations(resource: Resource, _config: Config) -> Iterator[Violation
             namespace.note()
             continue
         yield Violation(
-            f"{workload.title} tolerates {', '.join(taints)} but none of its containers asks for a GPU: it can fill "
-            "a GPU node that GPU work waits for. Remove the toleration, or set limits nvidia.com/gpu on the "
-            "container that uses the GPU."
+            f"{workload.title} tolerates {', '.join(taints)} but none of its containers asks for a GPU: it"
+            " can fill a GPU node that GPU work waits for. Remove the toleration, or set limits"
+            " nvidia.com/gpu on the container that uses the GPU."
         )
 
 
@@ -88,8 +93,8 @@ TOLERATION_NEEDS_GPU = resource_policy(
     description="A Pod tolerates the taint of GPU nodes only if it asks for a GPU.",
     severity=Severity.MEDIUM,
     remediation=(
-        "Remove the toleration from Pods without a GPU, or add resources.limits with nvidia.com/gpu to the container "
-        "that uses it. DaemonSets and the namespaces of node operators are exempt."
+        "Remove the toleration from Pods without a GPU, or add resources.limits with nvidia.com/gpu to the"
+        " container that uses it. DaemonSets and the namespaces of node operators are exempt."
     ),
     check=check_tolerations,
 )

@@ -2,8 +2,8 @@
 
 The policy SDK hands properties over in proxies that raise `UnknownValueError` on every touch of an unknown
 value, even by `in` or `items()`, and a rule that raises anything else breaks the whole preview. A `View` is a
-cursor over such properties that never raises. What a rule needed and could not read is collected in `Unknowns`,
-so that the rule can say so after it has reported all that is already certain.
+cursor over such properties that never raises. What a rule needed and could not read is collected in
+`Unknowns`, so that the rule can say so after it has reported all that is already certain.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Judges examples through the SDK's own analyzer servicer, so that rules meet the proxies they meet in an engine."""
+"""Judges examples through the SDK's own analyzer servicer: rules meet the proxies of a real engine."""
 
 from __future__ import annotations
 
@@ -144,13 +144,17 @@ def make_job(spec: Mapping[str, Any], **metadata: Any) -> dict[str, Any]:
 class Build:
     """Short ways to write examples."""
 
-    def job(self, *containers: Mapping[str, Any], metadata: Mapping[str, Any] | None = None, **pod: Any) -> dict:
+    def job(
+        self, *containers: Mapping[str, Any], metadata: Mapping[str, Any] | None = None, **pod: Any
+    ) -> dict:
         return make_job({"containers": list(containers), **pod}, **(metadata or {}))
 
     def gpu(self, **more: Any) -> dict[str, Any]:
         return gpu_container(**more)
 
-    def amounts(self, limits: Any = None, requests: Any = None, name: str = "nvidia.com/gpu") -> dict[str, Any]:
+    def amounts(
+        self, limits: Any = None, requests: Any = None, name: str = "nvidia.com/gpu"
+    ) -> dict[str, Any]:
         resources: dict[str, Any] = {}
         if limits is not None:
             resources["limits"] = {name: limits}

@@ -14,13 +14,20 @@ def test_a_digest_passes_with_or_without_a_tag(judge, build, image):
 
 def test_a_tag_instead_of_a_digest_is_refused(judge, build):
     (message,) = judge.resource(JOB, build.job(build.gpu(image="docker.io/example/trainer:v1"))).of(RULE)
-    assert "Job 'example', container 'trainer': image 'docker.io/example/trainer:v1' is not pinned by digest" in message
+    assert (
+        "Job 'example', container 'trainer': image 'docker.io/example/trainer:v1' is not pinned by digest"
+        in message
+    )
     assert "Write the image as name@sha256:<digest>" in message
 
 
-@pytest.mark.parametrize("digest", ["sha256:abc", "sha256:" + "AB" * 32, "md5:" + "ab" * 16, "", DIGEST + "0"])
+@pytest.mark.parametrize(
+    "digest", ["sha256:abc", "sha256:" + "AB" * 32, "md5:" + "ab" * 16, "", DIGEST + "0"]
+)
 def test_a_malformed_digest_is_refused(judge, build, digest):
-    (message,) = judge.resource(JOB, build.job(build.gpu(image=f"docker.io/example/trainer@{digest}"))).of(RULE)
+    (message,) = judge.resource(JOB, build.job(build.gpu(image=f"docker.io/example/trainer@{digest}"))).of(
+        RULE
+    )
     assert "malformed digest" in message
 
 
@@ -55,7 +62,10 @@ def test_a_pod_without_gpus_may_use_a_tag(judge, build):
 
 def test_a_pod_of_holdfast_needs_digests_without_gpus(judge, build):
     labels = {"labels": {"app.kubernetes.io/part-of": "holdfast"}}
-    assert len(judge.resource(JOB, build.job({"name": "a", "image": "nginx:1"}, metadata=labels)).of(RULE)) == 1
+    assert (
+        len(judge.resource(JOB, build.job({"name": "a", "image": "nginx:1"}, metadata=labels)).of(RULE))
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +98,9 @@ def test_an_unknown_image_is_said_and_not_refused(judge, build):
     verdict = judge.resource(JOB, build.job(build.gpu(image=judge.unknown)))
     assert verdict.of(RULE) == []
     (sentence,) = verdict.undecided(RULE)
-    assert "not known yet: spec.template.spec.containers[0].image. The rule decides at `pulumi up`" in sentence
+    assert (
+        "not known yet: spec.template.spec.containers[0].image. The rule decides at `pulumi up`" in sentence
+    )
 
 
 def test_a_known_tag_is_refused_beside_an_unknown_image(judge, build):

@@ -46,7 +46,9 @@ def test_a_mig_slice_or_a_resource_claim_counts(judge, build):
     sliced = build.amounts(1, 1, "nvidia.com/mig-1g.10gb")
     assert judge.resource(JOB, build.job(sliced, tolerations=[DEDICATED])).of(RULE) == []
     claims = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
-    assert judge.resource(JOB, build.job(PLAIN, resourceClaims=claims, tolerations=[DEDICATED])).of(RULE) == []
+    assert (
+        judge.resource(JOB, build.job(PLAIN, resourceClaims=claims, tolerations=[DEDICATED])).of(RULE) == []
+    )
 
 
 @pytest.mark.parametrize("toleration", OTHER_TAINTS)
@@ -55,7 +57,10 @@ def test_other_tolerations_are_free(judge, build, toleration):
 
 
 def test_daemonsets_are_exempt(judge, build):
-    assert judge.resource("kubernetes:apps/v1:DaemonSet", build.job(PLAIN, tolerations=[DEDICATED])).of(RULE) == []
+    assert (
+        judge.resource("kubernetes:apps/v1:DaemonSet", build.job(PLAIN, tolerations=[DEDICATED])).of(RULE)
+        == []
+    )
 
 
 @pytest.mark.parametrize("namespace", ["kube-system", "gpu-operator"])
