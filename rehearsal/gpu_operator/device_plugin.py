@@ -29,6 +29,7 @@ POLL_SECONDS = 0.5
 
 _REGISTER_TIMEOUT_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 5.0
+_STOP_SECONDS = 1.0
 # One stream stays open per kubelet; after a restart of it the old stream may linger beside the new one.
 _THREADS = 8
 # Without it a new channel shares the dead connection to the kubelet's former socket, and its backoff.
@@ -204,8 +205,7 @@ def run(place: Place, stop: threading.Event, poll_seconds: float = POLL_SECONDS)
             if kubelet is not None and lost:
                 registered_with = None
                 try:
-                    if server is not None:
-                        server.stop(grace=0)
+                    server = _end(server)
                     server = serve(devices, place.folder / place.endpoint)
                     register(place.folder, place.endpoint)
                 except (grpc.RpcError, OSError, RuntimeError) as error:
@@ -218,9 +218,14 @@ def run(place: Place, stop: threading.Event, poll_seconds: float = POLL_SECONDS)
             stop.wait(poll_seconds)
     finally:
         devices.close()
-        if server is not None:
-            server.stop(grace=0).wait()
+        _end(server)
         (place.folder / place.endpoint).unlink(missing_ok=True)
+
+
+def _end(server: grpc.Server | None) -> None:
+    """Stop the server and wait until it is gone: as it goes it removes its socket's path, whoever made it."""
+    if server is not None:
+        server.stop(grace=0).wait(_STOP_SECONDS)
 
 
 def _identity(socket: Path) -> tuple[int, int, int] | None:
