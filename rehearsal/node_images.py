@@ -20,7 +20,7 @@ def ensure_imported(node: Node, image: Image, programs: Mapping[str, Path]) -> N
     """Import an image's archive unless the node has it. The reference by digest exists afterwards."""
     present = ctr(node, programs, "images", "list", "--quiet").split()
     if image.reference not in present:
-        ctr(node, programs, "images", "import", *images.import_arguments(image))
+        ctr(node, programs, *images.import_arguments(image))
 
 
 def record(built: Mapping[str, Image]) -> None:

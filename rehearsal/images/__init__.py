@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from rehearsal.errors import RehearsalError
 from rehearsal.images import oci
-from rehearsal.images.base import base_key, ensure_base
+from rehearsal.images.base import base_folder, base_key, ensure_base
 from rehearsal.images.containerfile import build_image, files_of, stage_context, temporary_folder
 from rehearsal.images.definitions import (
     BUILDER_VERSION,
@@ -33,7 +33,7 @@ from rehearsal.images.definitions import (
     ProgramImage,
 )
 from rehearsal.images.programs import build_program_image, program_file
-from rehearsal.images.wheels import wheels_for
+from rehearsal.images.wheels import wheels_folder, wheels_for
 from rehearsal.state import CHECKOUT, cache_dir
 
 if TYPE_CHECKING:
@@ -90,13 +90,16 @@ def _containerfile_image(definition: ContainerfileImage, cache: Path, progress: 
         key = _context_key(definition, context)
         if found := _cached(definition.name, definition.repository, cache / key):
             return found
-        with progress.step("Base of the images from Debian packages", 70):
-            base = ensure_base(cache)
-        with progress.step(f"Python packages of the image {definition.name}", 60):
-            wheels = wheels_for([context / path for path in definition.requirements], cache)
+        if not base_folder(cache).is_dir():
+            with progress.step("Base of the images from Debian packages", 70), _locked(cache, "base"):
+                ensure_base(cache)
+        requirements = [context / path for path in definition.requirements]
+        if not wheels_folder(requirements, cache).is_dir():
+            with progress.step(f"Python packages of the image {definition.name}", 60):
+                wheels_for(requirements, cache)
         with progress.step(f"Image {definition.name} from its Containerfile", 60) as step:
             step.note("buildah build")
-            image = build_image(definition, context, base, wheels, work)
+            image = build_image(definition, context, base_folder(cache), wheels_folder(requirements, cache), work)
             step.note("writing the archive")
             return _keep(definition.name, definition.repository, image, None, cache / key, work)
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,21 +52,39 @@ def bin_dir() -> Path:
 
 
 def link(found: dict[str, Path], folder: Path | None = None) -> Path:
-    """Fill `bin_dir()` with links to the given programs, and with the Python plugins where a source build lacks them."""
+    """Fill `bin_dir()` with the given programs, and with the Python plugins where a source build of pulumi lacks them."""
     folder = folder or bin_dir()
     folder.mkdir(parents=True, exist_ok=True)
     for name, target in found.items():
-        _relink(folder / name, target)
-    if "pulumi" in found:
-        siblings = found["pulumi"].parent
-        names = ("pulumi-language-python", "pulumi-language-python-exec", "pulumi-resource-pulumi-python")
-        official = [siblings / name for name in names]
-        if all(path.exists() for path in official) and found["pulumi"] != cached(PROGRAMS["pulumi"]):
-            for path in official:
-                _relink(folder / path.name, path)
-        else:
-            _write_shims(folder)
+        if name == "pulumi":
+            _place_pulumi(folder, target)
+        elif name != "pulumi-resource-kubernetes":  # that one is not on PATH: see _install_provider
+            _relink(folder / name, target)
     return folder
+
+
+def _place_pulumi(folder: Path, target: Path) -> None:
+    """pulumi takes the plugins beside its own real path as its bundle; plugins on PATH make it warn at each command."""
+    bundle = folder / "bundle"
+    bundle.mkdir(exist_ok=True)
+    official = target.with_name("pulumi-language-python")
+    if official.exists():
+        real = target
+    else:
+        real = bundle / "pulumi"
+        if not (real.exists() and real.samefile(target)):
+            real.unlink(missing_ok=True)
+            _link_or_copy(real, target)
+        _write_shims(bundle)
+    command = SHIMS / "pulumi_command.py"
+    _write_script(folder / "pulumi", f'exec "{sys.executable}" -I -S "{command}" "{real}" "$@"')
+
+
+def _link_or_copy(path: Path, target: Path) -> None:
+    try:
+        path.hardlink_to(target)
+    except OSError:  # another file system
+        shutil.copy2(target, path)
 
 
 def _relink(path: Path, target: Path) -> None:
@@ -75,28 +94,40 @@ def _relink(path: Path, target: Path) -> None:
     path.symlink_to(target)
 
 
-def _write_shims(folder: Path) -> None:
+def _write_script(path: Path, line: str) -> None:
+    text = f"#!/bin/sh\n{line}\n"
+    if not path.exists() or path.read_text() != text:
+        write_atomically(path, text, mode=0o755)
+
+
+def _write_shims(bundle: Path) -> None:
     """The language host and the dynamic-provider plugin, which Pulumi publishes only inside its release archive."""
     host = SHIMS / "language_host.py"
     executor = cached(PROGRAMS["pulumi"]).with_name("pulumi-language-python-exec")
-    _relink(folder / "pulumi-language-python-exec", executor)
-    scripts = {
-        "pulumi-language-python": f'exec "{sys.executable}" -u "{host}" --executor="{executor}" "$@"',
-        # The engine runs it in the program's folder, so that the program's own modules can be imported.
-        "pulumi-resource-pulumi-python": f'exec "{sys.executable}" -u -m pulumi.dynamic "$@"',
-    }
-    for name, line in scripts.items():
-        text = f"#!/bin/sh\n{line}\n"
-        path = folder / name
-        if not path.exists() or path.read_text() != text:
-            write_atomically(path, text, mode=0o755)
+    _relink(bundle / executor.name, executor)
+    _write_script(
+        bundle / "pulumi-language-python", f'exec "{sys.executable}" -u "{host}" --executor="{executor}" "$@"'
+    )
+    # The engine runs it in the program's folder, so that the program's own modules can be imported.
+    _write_script(bundle / "pulumi-resource-pulumi-python", f'exec "{sys.executable}" -u -m pulumi.dynamic "$@"')
+
+
+def _install_provider(pulumi_home: Path) -> None:
+    provider = PROGRAMS["pulumi-resource-kubernetes"]
+    folder = pulumi_home / "plugins" / f"resource-kubernetes-{provider.version}"
+    if cached(provider).exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        _relink(folder / provider.name, cached(provider))
 
 
 def tool_environment(pulumi_home: Path, backend: Path) -> dict[str, str]:
     """What a shell needs so that plain `pulumi` works on a local backend, without touching the user's own Pulumi.
 
-    `pulumi_home` and `backend` are folders of the caller's choice.
+    `pulumi_home` and `backend` are folders of the caller's choice; the provider is linked into the former, as if
+    `pulumi plugin install` had put it there.
     """
+    _install_provider(pulumi_home)
+    backend.mkdir(parents=True, exist_ok=True)
     return {
         "PATH": f"{bin_dir()}:{os.environ['PATH']}",
         "PULUMI_HOME": str(pulumi_home),
