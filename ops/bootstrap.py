@@ -1,7 +1,7 @@
 """Make the virtual environment from the hashed requirements, then start `ops` in it. Standard library only.
 
-Runs with whatever Python the entry script found. A stamp, written last, says that the environment is whole:
-an environment without it (an interrupted run), of other requirements, or of a Python that is gone is made anew.
+Runs with whatever Python the entry script found. A stamp, written last, says that the environment is whole.
+One without it (an interrupted run), of other requirements, or of a Python that is gone is made anew.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _make(venv: Path, requirements: Path) -> None:
         detail = (made.stderr or made.stdout).strip().splitlines()
         raise BootstrapError(
             f"{python} can not make a virtual environment: {detail[-1] if detail else 'it gave no reason'}\n"
-            "Install the missing part (Debian and Ubuntu: apt-get install python3-venv), or install uv, and try again."
+            "Install the missing part (Debian and Ubuntu: apt-get install python3-venv), or uv, and try again."
         )
     _install(venv, requirements, "Installing the Python packages of requirements.txt")
     _write_stamp(venv, requirements, "requirements")
@@ -119,7 +119,17 @@ def _install(venv: Path, requirements: Path, title: str) -> None:
     if uv := shutil.which("uv"):
         command = [uv, "pip", "install", "--python", python, *flags]
     else:
-        command = [python, "-m", "pip", "install", "--no-input", "--progress-bar", "off", *flags]
+        command = [
+            python,
+            "-m",
+            "pip",
+            "install",
+            "--no-input",
+            "--progress-bar",
+            "off",
+            "--no-compile",
+            *flags,
+        ]
     started = spoken = time.monotonic()
     with log.open("w") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
@@ -137,7 +147,7 @@ def _install(venv: Path, requirements: Path, title: str) -> None:
         tail = "\n".join(log.read_text(errors="replace").strip().splitlines()[-8:])
         raise BootstrapError(
             f"The packages of {requirements} could not be installed:\n{tail}\n"
-            f"The whole log is {log}. Check the network or the package index that pip is set to, and try again."
+            f"The whole log is {log}. Check the network, or the index that pip is set to, and try again."
         )
     _say(f"{title}: done in {time.monotonic() - started:.0f} s.")
 
@@ -160,7 +170,7 @@ def _write_stamp(venv: Path, requirements: Path, name: str) -> None:
 
 
 def _installed(site: Path) -> set[str]:
-    """name==version of every installed distribution, read from folder names: no import, a few milliseconds."""
+    """name==version of every installed distribution, from folder names: no import, a few milliseconds."""
     found = set()
     for entry in os.listdir(site):
         if entry.endswith(".dist-info"):

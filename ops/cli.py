@@ -199,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tell(error: BaseException) -> int:
-    # Typer carries its own copy of click, whose classes have no public name: they are told by what they offer.
+    # Typer carries its own copy of click, whose classes have no public name: told by what they offer.
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         error.show() if hasattr(error, "show") else console.error(error.format_message())
         return int(ExitCode.USAGE)

@@ -29,18 +29,20 @@ TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """\
 # Configuration
 
-<!-- Made by `python -m ops.docs_configuration --write` from components/settings. Change the models, not this file. -->
+<!-- Made by `python -m ops.docs_configuration --write` from components/settings.
+     Change the models, not this file. -->
 
-Everything is in the stack's file, `Pulumi.<stack>.yaml`, below `config:`, in the namespace `holdfast:`. Values are structured YAML. A text may
-hold `${NAME}`: it is replaced from the environment, and an unset variable is an error. An unknown key is an error too, with a suggestion.
-All problems are told at once, each with its key, its value, why it can not work and what to write instead.
+Everything is in the stack's file, `Pulumi.<stack>.yaml`, below `config:`, in the namespace `holdfast:`. Values are
+structured YAML. A text may hold `${NAME}`: it is replaced from the environment, and an unset variable is an error. An
+unknown key is an error too, with a suggestion. All problems are told at once, each with its key, its value, why it can
+not work and what to write instead.
 
 A complete example is [Pulumi.dev.yaml](../Pulumi.dev.yaml). `pulumi config` shows what a stack says.
 """
 
 # For the keys whose name and type say it to a programmer, and not yet to a reader of this page.
 ALSO: Mapping[str, str] = {
-    "StackSettings.environment": "Name of the environment; it is in the labels of everything that the stack makes.",
+    "StackSettings.environment": "Name of the environment; it labels everything that the stack makes.",
     "NodePoolSettings.name": "Name of the pool; runs refer to it.",
     "NodeSelection.match_labels": "Labels that the nodes already have. Give this or `names`.",
     "NodeSelection.names": "Names of the nodes.",
@@ -63,12 +65,12 @@ ALSO: Mapping[str, str] = {
     "EgressSettings.cidr": "Address range, such as `10.0.0.0/16`.",
     "EgressPort.port": "Port number.",
     "EgressPort.protocol": "Protocol of the port.",
-    "CheckpointStorageSettings.kind": "Only `existing-class` in this release: the cluster has the StorageClass.",
+    "CheckpointStorageSettings.kind": "Only `existing-class` in this release: a StorageClass of the cluster.",
     "CheckpointStorageSettings.storage_class": "StorageClass whose volumes several nodes can mount at once.",
     "CheckpointStorageSettings.size": "Size of the claim.",
     "CheckpointStorageSettings.claim_name": "Name of the claim in the team's namespace.",
     "CheckpointStorageSettings.access_mode": "A run that moves to another node needs its volume there.",
-    "RunSettings.id": "Id of the run; the Job is `training-<id>`, the checkpoints are in `/checkpoints/<id>`.",
+    "RunSettings.id": "Id of the run; its Job is `training-<id>`, its checkpoints are in `/checkpoints/<id>`.",
     "RunSettings.team": "Name of the team; the run is in its namespace and counts against its quota.",
     "RunSettings.pool": "Name of the node pool that it runs on.",
     "RunSettings.image_pull_policy": "As in a Pod. With a digest `IfNotPresent` never runs an old image.",
@@ -77,7 +79,7 @@ ALSO: Mapping[str, str] = {
     "RunSettings.priority_class": "Name of a PriorityClass.",
     "RunSettings.labels": "More labels for Job and Pod.",
     "RunSettings.annotations": "More annotations for the Pod.",
-    "RunSettings.user_id": "The uid that the container runs as; the checkpoint volume must be writable for it.",
+    "RunSettings.user_id": "The uid of the container; the checkpoint volume must be writable for it.",
     "RunSettings.backoff_limit": "Failures that are retried. Preemptions do not count.",
     "RunRequests.cpu": "Cores that are reserved.",
     "RunRequests.memory": "Memory that is reserved.",
@@ -117,7 +119,7 @@ def sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[Base
 
 
 def meaning(model: type[BaseModel], name: str) -> str:
-    """What one key means: our words, its docstring, or that of the model behind it. Empty where nothing says it."""
+    """What one key means: our words, its docstring, or that of the model behind it; else empty."""
     if text := ALSO.get(f"{model.__name__}.{name}") or descriptions(model).get(name):
         return text
     below, _many = _model_of(model.model_fields[name].annotation)
@@ -125,7 +127,7 @@ def meaning(model: type[BaseModel], name: str) -> str:
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """Field name -> the docstring that stands below it in the source, of the class and those it comes from."""
+    """Field name -> the docstring below it in the source, of the class and those it comes from."""
     found: dict[str, str] = {}
     for kind in reversed(model.__mro__):
         if not (isinstance(kind, type) and issubclass(kind, BaseModel)) or kind is BaseModel:

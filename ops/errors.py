@@ -63,7 +63,8 @@ def _api_sentence(error: BaseException) -> str:
     status = getattr(error, "status", "?")
     said = message or getattr(error, "reason", "") or "no reason given"
     if status in (401, 403):
-        return f"The API server refused ({status}): {said}\nThe identity of the kubeconfig's context needs that right."
+        fix = "The identity of the kubeconfig's context needs that right."
+        return f"The API server refused ({status}): {said}\n{fix}"
     return f"The API server answered {status}: {said}"
 
 

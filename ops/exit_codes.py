@@ -20,7 +20,7 @@ class ExitCode(IntEnum):
 MEANING: dict[ExitCode, str] = {
     ExitCode.OK: "done, or everything is well",
     ExitCode.FAILED: "a run, an update or a test failed",
-    ExitCode.USAGE: "the command line or the stack's configuration can not be used as it is; nothing was changed",
+    ExitCode.USAGE: "the command line or the stack's configuration can not be used; nothing was changed",
     ExitCode.NOT_READY: "something was not ready within its time, or is not ready now",
     ExitCode.UNAVAILABLE: "the machine, a program or the cluster that the verb needs is not there",
     ExitCode.INTERNAL: "a fault of Holdfast itself; HOLDFAST_DEBUG=1 shows the traceback",

@@ -29,7 +29,7 @@ class Followed:
 
 
 def milestones(before: RunView | None, now: RunView) -> list[str]:
-    """What is worth a line of its own between two looks: a new phase, a new Pod, a first save, not every step."""
+    """What is worth a line of its own between two looks: a new phase, Pod or first save, not each step."""
     said = []
     if before is not None and before.pod and now.pod and before.pod != now.pod:
         said.append(f"{now.run}: a new Pod, {now.pod}, after {before.pod}")
@@ -54,8 +54,8 @@ def follow(
 ) -> list[Followed]:
     """Look at every run until it is over or its limit has passed.
 
-    `look` is one observation of one run, `faults` names what is known to be broken when a look fails. The limit is
-    `timeout_seconds`, else each run's own deadline. Raises OpsError after a minute without an API server.
+    `look` is one observation of one run, `faults` names what is known to be broken when a look fails. The limit
+    is `timeout_seconds`, else each run's own deadline. Raises OpsError after a minute without an API server.
     """
     started = clock()
     last: dict[RunRef, RunView] = {}

@@ -1,7 +1,7 @@
 """Reads from one explicit cluster. Everything comes back as plain dicts, as `kubectl get -o json` prints it.
 
-Only the Kubernetes client's connection (kubeconfig, tokens, certificates) is used, not its typed models: they are
-slow to make and differ between its releases, and a saved `kubectl get -o json` must look the same to us.
+Only the Kubernetes client's connection (kubeconfig, tokens, certificates) is used, not its typed models: they
+are slow to make and differ between its releases, and a saved `kubectl get -o json` must look the same to us.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ class Pulumi:
         self.program = _find(self.env)
 
     def stream(self, *arguments: str, quiet_output: bool = False) -> int:
-        """Run with this terminal's input and output; the exit code. Ctrl-C is pulumi's to answer, and is waited for.
+        """Run with this terminal's input and output; the exit code. Ctrl-C is answered by pulumi and waited for.
 
-        With `quiet_output` everything goes to standard error, so that standard output stays one JSON document.
+        With `quiet_output` all goes to standard error, so that standard output stays one JSON document.
         """
         output = sys.stderr if quiet_output else None
         process = subprocess.Popen([self.program, *arguments], cwd=self.root, env=self.env, stdout=output)
@@ -57,10 +57,10 @@ class Pulumi:
         )
 
     def ensure_rehearsal_stack(self) -> None:
-        """Make the rehearsal's stack in its own backend where it is missing, and select it for plain `pulumi`.
+        """Make the rehearsal's stack in its backend where it is missing, and select it for plain `pulumi`.
 
-        `stack init` writes an `encryptionsalt` into the stack's file. It is run beside a copy of Pulumi.yaml, so
-        that the tracked file stays as it is; the engine finds the key in the state instead, which is what
+        `stack init` writes an `encryptionsalt` into the stack's file. It is run beside a copy of Pulumi.yaml,
+        so that the tracked file stays as it is; the engine finds the key in the state instead, which is what
         PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER=true is for (pulumi#17236).
         """
         _make_folders(self.env)
@@ -115,7 +115,7 @@ def _make_folders(env: Mapping[str, str]) -> None:
 
 
 def _find(env: dict[str, str]) -> str:
-    """pulumi on the environment's PATH, else the one of the toolchain's cache, which is then put last on PATH."""
+    """pulumi on the environment's PATH, else that of the toolchain's cache, which is then put last on PATH."""
     if found := shutil.which("pulumi", path=env.get("PATH", "")):
         return found
     from rehearsal import toolchain

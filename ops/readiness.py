@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def operator_problems(kube: Kube, plan: StackPlan, nodes: Sequence[Mapping[str, Any]]) -> list[str]:
     """Sentences about what keeps the GPUs from being usable; empty where nothing does.
 
-    `nodes` are the API's own objects. Where the pools' profiles bring everything themselves there is no operator to judge.
+    `nodes` are the API's own objects. There is no operator to judge where the pools' profiles bring all.
     """
     if plan.operator is None:
         return []
@@ -28,7 +28,7 @@ def operator_problems(kube: Kube, plan: StackPlan, nodes: Sequence[Mapping[str, 
 
 
 def expectation(planned: OperatorExpectation, nodes: Sequence[Mapping[str, Any]]) -> Expectation:
-    """The planner's expectation with the pools' nodes as they are now: one that joined later is judged too."""
+    """The planner's expectation with the pools' nodes as they are now: a newcomer is judged too."""
     from components.cluster_resources.gpu_judgement import Expectation
 
     return Expectation(

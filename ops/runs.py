@@ -1,6 +1,6 @@
 """One training run as the API server shows it, judged. Pure: plain objects in, a RunView out.
 
-Objects are dicts as `kubectl get -o json` prints them, so that a saved folder can be judged like a live cluster.
+Objects are dicts as `kubectl get -o json` prints them, so that a saved folder is judged like a live cluster.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _view(snapshot: RunSnapshot, phase: Phase, sentence: str) -> RunView:
 
 def _failure(snapshot: RunSnapshot, condition: Object) -> str:
     reason, message = condition.get("reason", ""), condition.get("message", "")
-    said = f"The Job failed ({reason}): {message}".rstrip(": ")
+    said = f"The Job failed ({reason}): {message}".rstrip(": .") + "."
     pod = newest_pod(snapshot.pods)
     ended = terminated(pod) if pod else {}
     if not ended:

@@ -73,7 +73,7 @@ def load_stack(name: str, root: Path = ROOT) -> Stack:
 
 
 def environment(stack: Stack) -> dict[str, str]:
-    """The environment in which the engine runs for this stack: the rehearsal's own, or the shell's as it is."""
+    """The environment in which the engine runs for this stack: the rehearsal's, or the shell's as it is."""
     if not stack.rehearsal:
         return dict(os.environ)
     from rehearsal import cluster

@@ -1,7 +1,7 @@
 """`cancel` and `retry`: declared in the stack's file, carried out by the next `up`.
 
-A failed run is no difference for Pulumi: the Job is there as declared. So a retry is a declared attempt, and a
-larger attempt makes a new Job (a Job itself can not be changed).
+A failed run is no difference for Pulumi: the Job is there as declared. So a retry is a declared attempt: a
+larger number makes a new Job (a Job itself can not be changed).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def cancel(stack: Stack, run: str) -> ExitCode:
 
 
 def retry(stack: Stack, run: str, force: bool) -> ExitCode:
-    """Write the next attempt number, unless the run works or has its result (`force` writes it all the same)."""
+    """Write the next attempt number, unless the run works or has its result (`force`: all the same)."""
     index, declared = find(stack, run)
     env = environment(stack)
     if not force:
@@ -79,7 +79,7 @@ def next_attempt(declared: Mapping[str, Any]) -> int:
 
 
 def refuse_needless(run: str, view: RunView | None, cancelled: bool) -> None:
-    """A retry of a working run would replace it; one of a finished run would find its result and end at once."""
+    """A retry of a working run would replace it; one of a finished run would find its result and end."""
     if view is None or view.phase is Phase.FAILED or cancelled:
         return
     if view.phase is Phase.COMPLETE:

@@ -1,4 +1,4 @@
-"""`down`: end the rehearsal cluster and the Pulumi state that described it. Never touches any other cluster."""
+"""`down`: end the rehearsal cluster and the Pulumi state that describes it; no other cluster, ever."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rehearsal.progress import Progress
 def down(stack: Stack, yes: bool, tests: bool) -> ExitCode:
     """Remove every trace of the rehearsal (or, with `tests`, of the one that `./holdfast test` makes).
 
-    State and cluster have one lifetime: a state that still lists everything would make the next `up` do nothing.
+    State and cluster have one lifetime: with a state that still lists all, the next `up` would do nothing.
     """
     if not stack.rehearsal:
         raise OpsError(

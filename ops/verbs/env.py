@@ -1,4 +1,4 @@
-"""`env`: what a shell needs so that plain pulumi and kubectl work on the stack's cluster, with the policy pack on."""
+"""`env`: what a shell needs for plain pulumi and kubectl on the stack's cluster, with the policy pack on."""
 
 from __future__ import annotations
 

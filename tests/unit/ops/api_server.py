@@ -16,7 +16,7 @@ import yaml
 
 @contextmanager
 def serving(answers: Mapping[str, Any], asked: list[str]) -> Iterator[str]:
-    """Serve `answers` (path -> list of items, one object, text, or (status, object)) and note what was asked."""
+    """Serve `answers` (path -> list of items, one object, text, or (status, object)) noting requests."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -13,7 +13,14 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-REQUIREMENTS = "typer==1.0 \\\n    --hash=sha256:aa\nPyYAML==6.0 ; python_version > '3' \\\n    --hash=sha256:bb\nonly-elsewhere==2 \\\n    --hash=sha256:cc\n"
+REQUIREMENTS = """\
+typer==1.0 \\
+    --hash=sha256:aa
+PyYAML==6.0 ; python_version > '3' \\
+    --hash=sha256:bb
+only-elsewhere==2 \\
+    --hash=sha256:cc
+"""
 
 
 @pytest.fixture
@@ -27,7 +34,7 @@ def bootstrap() -> ModuleType:
 
 @pytest.fixture
 def project(tmp_path: Path, bootstrap: ModuleType) -> Path:
-    """A checkout with a finished environment whose packages are folder names, and an `ops` that shows its arguments."""
+    """A checkout with a finished environment of empty packages, and an `ops` that shows its arguments."""
     (tmp_path / "ops").mkdir()
     shutil.copy(ROOT / "holdfast", tmp_path / "holdfast")
     shutil.copy(ROOT / "ops" / "bootstrap.py", tmp_path / "ops" / "bootstrap.py")

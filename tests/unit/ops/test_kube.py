@@ -1,4 +1,4 @@
-"""Reading a cluster: the context that was named, in pages, and with the server's own words when it refuses."""
+"""Reading a cluster: the context that was named, in pages, and its own words when it refuses."""
 
 from __future__ import annotations
 

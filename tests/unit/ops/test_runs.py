@@ -67,7 +67,7 @@ def test_a_run_without_its_job_is_absent() -> None:
 
 
 def test_a_job_over_its_quota_names_the_quota_from_the_event() -> None:
-    said = 'pods "training-run-001-x" is forbidden: exceeded quota: gpu-budget, requested: requests.nvidia.com/gpu=1'
+    said = 'pods "training-run-001-x" is forbidden: exceeded quota: gpu-budget, requested: pods=1'
     view = judge(JOB, events=(event("FailedCreate", said), event("SuccessfulCreate", "older", at="03:00:00")))
     assert (view.phase, view.sentence) == (Phase.WAITING, f"No Pod can be made: {said}")
 
@@ -79,7 +79,8 @@ def test_a_refusal_from_before_the_last_pod_is_not_told_again() -> None:
         events=(event("FailedCreate", "over quota", at="03:06:00"),),
     )
     assert view.sentence == (
-        "Pod p-1 was preempted; its state is safe on the volume; the Job controller's delay runs before the next one."
+        "Pod p-1 was preempted; its state is safe on the volume; "
+        "the Job controller's delay runs before the next one."
     )
 
 
@@ -142,13 +143,11 @@ def test_the_youngest_pod_is_the_one_that_counts() -> None:
 
 
 def test_a_complete_run_carries_its_result_from_the_log() -> None:
-    log = (
-        '{"event": "result", "step": 600, "metrics": {"accuracy": 0.97}, "artifacts": {"model.safetensors": "ab12"}}',
-    )
+    log = ('{"event": "result", "step": 600, "metrics": {"accuracy": 0.97}, "artifacts": {"model": "ab12"}}',)
     view = judge(job(condition("Complete")), pod(phase="Succeeded"), log=log)
     assert view.result is not None
     assert (view.phase, view.step) == (Phase.COMPLETE, 600)
-    assert (view.result.metrics, view.result.artifacts) == ({"accuracy": 0.97}, {"model.safetensors": "ab12"})
+    assert (view.result.metrics, view.result.artifacts) == ({"accuracy": 0.97}, {"model": "ab12"})
 
 
 def test_a_complete_run_without_a_log_takes_the_result_from_the_termination_message() -> None:
@@ -173,7 +172,8 @@ def test_a_failed_run_says_what_its_exit_code_means(code: int, reason: str, word
     view = judge(job(failed), pod(phase="Failed", **ended(code, '{"message": "no such data set"}', reason)))
     assert view.phase is Phase.FAILED
     assert view.sentence == (
-        f"The Job failed (PodFailurePolicy): the policy said so Pod p-1 {words}. Its last words: no such data set"
+        f"The Job failed (PodFailurePolicy): the policy said so. Pod p-1 {words}. "
+        "Its last words: no such data set"
     )
 
 
