@@ -128,8 +128,8 @@ def _fit(index: int, run: RunSettings, draft: Draft) -> Iterator[Told]:
             yield told(
                 ("runs", index, "limits", resource),
                 limit,
-                f'team "{team.name}" allows a container {allowed} at most, so the run\'s Pod would never be'
-                " created",
+                f'team "{team.name}" allows a container {resource} {allowed} at most, so the run\'s Pod would'
+                " never be created",
                 f"write {allowed} or less, or raise"
                 f" {full_key('teams', team_index, 'limitRange', 'max', resource)}",
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from components.planning.merge import MISSING, at, deep_merge, leaves, stated
@@ -63,7 +64,7 @@ def problems(
 
 
 def warnings(settings: GpuOperatorSettings, profile: Profile, pools: Sequence[NodePoolSettings]) -> list[str]:
-    """What shows at readiness only: operands that do not tolerate a pool's taint, keys unknown to the chart."""
+    """What shows at readiness only: operands that do not tolerate a taint, keys that the chart lacks."""
     extra = settings.extra_values
     merged = deep_merge(own_values(profile, pools, settings.nfd), extra)
     found = []
@@ -88,10 +89,8 @@ def warnings(settings: GpuOperatorSettings, profile: Profile, pools: Sequence[No
 
 def _told(path: tuple[str, ...], extra: Mapping[str, Any], reason: str, fix: str) -> Told:
     value = at(extra, path)
-    key = (*ROOT, *path)
-    if isinstance(value, (Mapping, list)):
-        return told(key, None, reason, fix)
-    return told(key, "null" if value is None else value, reason, fix)
+    where, problem = told((*ROOT, *path), None if isinstance(value, (Mapping, list)) else value, reason, fix)
+    return where, replace(problem, value="null") if value is None else problem
 
 
 def _shapes(extra: Mapping[str, Any], prefix: tuple[str, ...] = ()) -> Iterator[Told]:
@@ -132,11 +131,9 @@ def _shapes(extra: Mapping[str, Any], prefix: tuple[str, ...] = ()) -> Iterator[
             and not isinstance(value, Mapping)
             and value is not None
         ):
-            fix = (
-                f"write {key}: {{enabled: {str(is_on(value)).lower()}}}"
-                if isinstance(value, (bool, str))
-                else "write a map"
-            )
+            fix = "write a map with the settings of the section"
+            if key in (*_SWITCHED, "nfd"):
+                fix = "remove it; who owns this layer follows from the pool's profile and gpuOperator.nfd"
             yield told((*ROOT, key), None, f"it is {kind_of(value)}, and the chart has a map here", fix)
         elif path in TOLERATION_PATHS and not isinstance(value, list) and value is not None:
             yield told(
@@ -289,7 +286,7 @@ def _row(extra: Mapping[str, Any], merged: Mapping[str, Any], profile: Profile) 
             extra,
             f"on profile {profile.name}, {'.'.join(path)} {need}. {profile.reason}",
             (
-                f"add {_spell(wanted)} to the list"
+                f"write {_spell(wanted)} in the list"
                 if isinstance(value, list) and isinstance(wanted, list)
                 else f"remove {'.'.join(given)} from extraValues"
             ),

@@ -24,8 +24,9 @@ class ExpectedPool:
 class OperatorExpectation:
     """What must be true before the operator counts as ready. The Release's word proves nothing.
 
-    Ready: every DaemonSet of `daemonsets` has desired = ready = number of the pools' nodes > 0 (of
-    `nfd_daemonsets`: at least as many), every node has its pool's allocatable `nvidia.com/gpu`, and the RuntimeClasses exist.
+    Ready: every DaemonSet of `daemonsets` has desired = ready = number of the pools' nodes > 0 (one of
+    `nfd_daemonsets` at least as many), every node has its pool's allocatable `nvidia.com/gpu`, and the
+    RuntimeClasses exist.
     """
 
     namespace: str

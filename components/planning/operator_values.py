@@ -71,7 +71,7 @@ def plan_operator(
     timeout = settings.timeout_minutes * 60
     return OperatorPlan(
         namespace=settings.namespace,
-        # Operands mount host paths and run privileged; where Pod Security is enforced the namespace must say so.
+        # Operands run privileged; where Pod Security is enforced the namespace must say so.
         namespace_labels={
             **environment_labels(environment),
             **{f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")},
@@ -94,7 +94,7 @@ def _expectation(
     timeout: int,
 ) -> OperatorExpectation:
     on = {operand: is_on(at(values, (operand, "enabled"))) for operand in _OPERANDS}
-    # A driver per kernel or per NVIDIADriver object has DaemonSets of other names; the validator stands for it.
+    # A driver per kernel or NVIDIADriver object has DaemonSets of other names; the validator stands for it.
     renamed = any(
         is_on(at(values, path, False))
         for path in (("driver", "usePrecompiled"), ("driver", "nvidiaDriverCRD", "enabled"))

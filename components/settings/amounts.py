@@ -10,12 +10,16 @@ from pydantic import AfterValidator, BeforeValidator
 
 from components.settings import quantity
 from components.settings.base import refusal
+from components.settings.problems import kind_of
 
 
 def _quantity_text(value: Any) -> Any:
     # YAML gives numbers for `cpu: 4` and `cpu: 0.5`; both are quantities. A boolean is an int to Python only.
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return value
+        raise refusal(
+            f"it is {kind_of(value)}, and an amount is needed",
+            "write a number or a text such as 4, 500m or 16Gi",
+        )
     text = format(Decimal(str(value)), "f") if isinstance(value, (int, float)) else value
     if quantity.is_quantity(text):
         return text
@@ -35,9 +39,7 @@ def _unit_hint(text: str) -> str:
 def _unit_fix(text: str) -> str:
     match = _WORDY_UNIT.fullmatch(text)
     if match is None:
-        return (
-            "write a number with a unit such as 500m (thousandths), 16Gi (1024³ bytes) or 16G (1000³ bytes)"
-        )
+        return "write an amount such as 4, 500m (thousandths), 16Gi (1024³ bytes) or 16G (1000³ bytes)"
     number, letter, binary = match.groups()
     decimal = "k" if letter.upper() == "K" else letter.upper()
     if binary:

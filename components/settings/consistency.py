@@ -1,4 +1,4 @@
-"""Checks across settings that need no planner: names must be known, different and free, amounts must agree."""
+"""Checks across settings that need no planner: names are known and different, amounts agree."""
 
 from __future__ import annotations
 
@@ -123,8 +123,10 @@ def _runs(draft: Draft) -> Iterator[Told]:
         yield from _metadata(path, run)
 
 
-def _reference(path: Path, field: str, name: str, known: frozenset[str], section: str) -> Iterator[Told]:
-    if name not in known:
+def _reference(
+    path: Path, field: str, name: str, known: frozenset[str] | None, section: str
+) -> Iterator[Told]:
+    if known is not None and name not in known:
         meant = closest(name, sorted(known))
         names = ", ".join(sorted(known)) or "none"
         yield told(

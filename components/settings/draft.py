@@ -15,15 +15,15 @@ class Draft:
     """Valid parts by their index in the configuration, so that checks across them name the right key.
 
     `pool_names` and `team_names` also hold the names of elements that are not valid: a run that names one
-    of them has no second problem.
+    of them has no second problem. None: not every name can be read.
     """
 
     node_pools: dict[int, NodePoolSettings]
     gpu_operator: GpuOperatorSettings | None
     teams: dict[int, TeamSettings]
     runs: dict[int, RunSettings]
-    pool_names: frozenset[str]
-    team_names: frozenset[str]
+    pool_names: frozenset[str] | None
+    team_names: frozenset[str] | None
 
     def pool(self, name: str) -> NodePoolSettings | None:
         """The valid pool of that name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import types
 import typing
@@ -11,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from components.settings.problems import Problem, full_key, show
+from components.settings.problems import Problem, full_key, kind_of, show
 
 Path = tuple[str | int, ...]
 
@@ -54,9 +55,16 @@ def _explain(details: Mapping[str, Any], model: type[BaseModel], prefix: Path) -
     inner: Path = tuple(details["loc"])
     value = details["input"]
     context = details.get("ctx", {})
-    if inner and inner[-1] == "[key]":
-        inner, value = inner[:-1], None
-    if details["type"] == "holdfast":
+    of_key = bool(inner) and (inner[-1] == "[key]" or details["type"] == "invalid_key")
+    if of_key:
+        inner, value = tuple(part for part in inner if part != "[key]"), None
+    if of_key and not isinstance(inner[-1], str):
+        at, inner = (), (*inner[:-1], str(inner[-1]))
+        reason, fix = (
+            "YAML reads the key as a number, and text is needed",
+            f'put the key in quotes: "{inner[-1]}"',
+        )
+    elif details["type"] == "holdfast":
         at = tuple(context["at"].split(".")) if context["at"] else ()
         value = context["value"] if at else value
         reason, fix = context["reason"], context["fix"]
@@ -128,22 +136,11 @@ def _aliases(model: type[BaseModel] | None) -> Sequence[str]:
     return [field.alias or name for name, field in model.model_fields.items()] if model else []
 
 
-def kind_of(value: Any) -> str:
-    """What YAML made of the value, in words."""
-    if value is None:
-        return "empty (null)"
-    if isinstance(value, bool):
-        return "a boolean"
-    if isinstance(value, (int, float)):
-        return "a number"
-    if isinstance(value, str):
-        return "text"
-    return "a map" if isinstance(value, Mapping) else "a list"
-
-
 def needs_map(value: Any) -> tuple[str, str]:
     """Reason and fix for something that stands where a map is needed."""
     fix = "write its settings below it, as key: value lines"
+    if value is None:
+        fix += ", or remove the key"
     if isinstance(value, (list, tuple)):
         fix = "remove the '- ' before the keys"
     return f"it is {kind_of(value)}, and a map is needed", fix
@@ -192,13 +189,11 @@ def _needs_text(value: Any) -> tuple[str, str]:
 
 
 def _needs_whole(value: Any, key: str) -> tuple[str, str]:
-    if isinstance(value, float):
+    if isinstance(value, float) and math.isfinite(value):
+        reason = "it is not a whole number"
         if "gpu" in key.lower():
-            return (
-                "a GPU can not be divided: nvidia.com/gpu takes whole numbers",
-                f"write {max(1, round(value))}",
-            )
-        return "it is not a whole number", f"write {max(1, round(value))}"
+            reason = "a GPU can not be divided: nvidia.com/gpu takes whole numbers"
+        return reason, f"write {max(1, round(value))}"
     if isinstance(value, str):
         if re.fullmatch(r"\s*[+-]?\d+\s*", value):
             return "it is text, and a whole number is needed", f"write {int(value)}, without quotes"

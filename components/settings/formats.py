@@ -7,16 +7,16 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
-from components.settings.base import refusal
+from components.settings.base import Whole, refusal
 from components.settings.image import digest_image
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_VERSION = re.compile(r"v?\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?")
+_VERSION = re.compile(r"v?\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 # `training-<id>-r9999` must stay within the 63 characters of the label `job-name`.
 LONGEST_RUN_ID = 63 - len("training-") - len("-r9999")
 RESERVED_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -82,11 +82,23 @@ def _label_value(text: str) -> str:
 
 
 def _absolute(text: str) -> str:
-    if not text.startswith("/") or ".." in text.split("/") or ":" in text:
-        raise refusal("it is not an absolute path without '..' and ':'", "write a path such as /data")
-    if text.rstrip("/") == "":
+    path = f"/{text.strip('./')}"
+    if not text.startswith("/"):
+        raise refusal("it is not an absolute path", f"write {path if path != '/' else '/data'}")
+    if ".." in text.split("/") or ":" in text:
+        raise refusal("a mount path can not have '..' or ':' in it", "write a plain path such as /data")
+    if not text.rstrip("/"):
         raise refusal("a mount at / hides the image", "write a path such as /data")
     return text.rstrip("/")
+
+
+def _not_root(number: int) -> int:
+    if number == 0:
+        raise refusal(
+            "0 is root, and the team's namespace refuses Pods that run as root",
+            "write 1000, or another id above 0",
+        )
+    return number
 
 
 def _sub_path(text: str) -> str:
@@ -237,6 +249,7 @@ ContextName = Annotated[
 GroupName = Annotated[str, AfterValidator(_group)]
 EnvName = Annotated[str, AfterValidator(_env_name)]
 EnvValue = str
+PosixId = Annotated[Whole, Field(ge=0, le=2_147_483_647), AfterValidator(_not_root)]
 SecretKey = Annotated[str, AfterValidator(_not_blank("the key", "a key of the Secret"))]
 Argument = str
 HttpUrl = Annotated[str, AfterValidator(_http_url)]

@@ -29,8 +29,8 @@ class ChartSource(Settings):
         given = [key for key in ("repository", "oci", "path") if getattr(self, key) is not None]
         if len(given) > 1:
             raise refusal(
-                f"{' and '.join(given)} are both given, and a chart has one source",
-                f"keep one of {', '.join(given)}",
+                f"it has {len(given)} sources: {', '.join(given)}",
+                "keep one of them",
             )
         if self.name is not None and given and given != ["repository"]:
             raise refusal(

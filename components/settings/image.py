@@ -12,8 +12,8 @@ _HOST = (
     r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*(?::\d+)?/)?"
 )
 _PATH = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_NAME = re.compile(rf"{_HOST}{_PATH}(?:/{_PATH})*")
-_TAG = re.compile(r"\w[\w.-]{0,127}")
+_NAME = re.compile(rf"{_HOST}{_PATH}(?:/{_PATH})*", re.ASCII)
+_TAG = re.compile(r"\w[\w.-]{0,127}", re.ASCII)
 
 
 def digest_image(text: str) -> str:

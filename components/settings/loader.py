@@ -23,6 +23,7 @@ from components.settings.substitution import Path, Substitution
 from components.settings.team import TeamSettings
 
 Model = TypeVar("Model", bound=BaseModel)
+_REQUIRED = ("environment", "cluster", "nodePools")
 
 
 class _Environment(Settings):
@@ -67,7 +68,7 @@ class _Loading:
             _Environment, {k: v for k, v in self._values.items() if k == "environment"}, ()
         )
         cluster = self._section(ClusterSettings, "cluster")
-        pools = self._elements(NodePoolSettings, "nodePools", required=True)
+        pools = self._elements(NodePoolSettings, "nodePools")
         operator = self._section(GpuOperatorSettings, "gpuOperator", GpuOperatorSettings())
         teams = self._elements(TeamSettings, "teams")
         runs = self._elements(RunSettings, "runs")
@@ -113,22 +114,24 @@ class _Loading:
             self._add((key,), "it is missing", missing_fix(key))
         return default
 
-    def _elements(self, model: type[Model], key: str, *, required: bool = False) -> dict[int, Model]:
+    def _elements(self, model: type[Model], key: str) -> dict[int, Model]:
         value = self._values.get(key, [])
         if not isinstance(value, list):
             self._add((key,), *needs_list(value))
             return {}
-        if required and not value:
+        if key in _REQUIRED and not value:
             self._add((key,), "it is missing" if key not in self._values else "it is empty", missing_fix(key))
         found = {index: self._model(model, item, (key, index)) for index, item in enumerate(value)}
         return {index: item for index, item in found.items() if item is not None}
 
-    def _names(self, key: str) -> frozenset[str]:
-        value = self._values.get(key)
-        items = value if isinstance(value, list) else []
-        return frozenset(
-            item["name"] for item in items if isinstance(item, Mapping) and isinstance(item.get("name"), str)
-        )
+    def _names(self, key: str) -> frozenset[str] | None:
+        items = self._values.get(key, [])
+        if not isinstance(items, list) or (not items and key in _REQUIRED):
+            # A section that is missing or has the wrong shape is a problem of its own, told once.
+            return None
+        names = [item.get("name") if isinstance(item, Mapping) else None for item in items]
+        known = frozenset(name for name in names if isinstance(name, str))
+        return known if all(isinstance(name, str) for name in names) else None
 
     def _in_order(self) -> list[Problem]:
         unresolved = {path for path, _ in self._substitution.problems}

@@ -34,7 +34,7 @@ class NodeSelection(Settings):
     def _exactly_one(self) -> NodeSelection:
         if self.match_labels and self.names:
             raise refusal(
-                "matchLabels and names are both given, and it is not clear whether a node must meet both",
+                "it has matchLabels and names, and it is not clear whether a node must meet both",
                 "keep matchLabels or keep names",
             )
         if not self.match_labels and not self.names:

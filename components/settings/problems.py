@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,14 +65,28 @@ def show(value: Any, *path: str | int) -> str:
     """A value as JSON, shortened; hidden if it stands where a secret may stand."""
     if is_private(*path):
         return HIDDEN
-    if isinstance(value, str) and "\n" in value:
+    # Several lines or JSON are a file's content rather than a setting: a kubeconfig, a key.
+    if isinstance(value, str) and ("\n" in value or value.lstrip().startswith("{")):
         return HIDDEN
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
 
 
+def kind_of(value: Any) -> str:
+    """What YAML made of the value, in words."""
+    if value is None:
+        return "empty (null)"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, (int, float)):
+        return "a number"
+    if isinstance(value, str):
+        return "text"
+    return "a map" if isinstance(value, Mapping) else "a list"
+
+
 def is_private(*path: str | int) -> bool:
-    """Whether a secret may stand at this path: in environment variables, and under names such as `password`."""
+    """Whether a secret may stand at this path: in variables, and under names such as `password`."""
     names = [part for part in path if isinstance(part, str)]
     return "env" in names[1:-1] or any(_PRIVATE_NAME.search(name) for name in names)
 
@@ -81,7 +95,8 @@ def hide(problem: Problem, raw: Any) -> Problem:
     """The problem without its value, also where reason and fix repeat parts of it."""
 
     def scrub(text: str) -> str:
-        for word in sorted(set(re.findall(r"[A-Za-z0-9]{3,}", str(raw))), key=len, reverse=True):
+        words = {str(raw), *re.findall(r"[A-Za-z0-9]{3,}", str(raw))} - {""}
+        for word in sorted(words, key=len, reverse=True):
             text = re.sub(
                 rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])", HIDDEN, text, flags=re.IGNORECASE
             )

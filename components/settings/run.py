@@ -19,6 +19,7 @@ from components.settings.formats import (
     EnvValue,
     LabelMap,
     MountPath,
+    PosixId,
     RunId,
     SecretKey,
     SubPath,
@@ -31,7 +32,6 @@ RESERVED_MOUNTS = (CHECKPOINT_ROOT, "/tmp", "/dev/shm")
 
 Gpus = Annotated[Whole, Field(ge=1, le=64)]
 Seconds = Annotated[Whole, Field(ge=1, le=31_536_000)]
-PosixId = Annotated[Whole, Field(ge=1, le=2_147_483_647)]
 
 
 class RunRequests(Settings):
@@ -97,12 +97,12 @@ class RunVolume(Settings):
         ]
         if not given:
             raise refusal(
-                "the volume has no source", "write one of claim, configMap and secret with the object's name"
+                "it has no source", "write one of claim, configMap and secret with the object's name"
             )
         if len(given) > 1:
             raise refusal(
-                f"{' and '.join(given)} are given, and a volume has one source",
-                f"keep one of {', '.join(given)}",
+                f"it has {len(given)} sources: {', '.join(given)}",
+                "keep one of them",
             )
         if given[0] != "claim" and not self.read_only:
             raise refusal(

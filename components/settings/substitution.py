@@ -48,11 +48,13 @@ class Substitution:
                 return ""
             found = self._environ.get(name, "")
             if not found:
+                way = (
+                    'run eval "$(./holdfast env)" in this shell'
+                    if name.startswith("HOLDFAST_")
+                    else f"export {name}"
+                )
                 self._refuse(
-                    path,
-                    f"the environment variable {name} is not set",
-                    'run eval "$(./holdfast env)" in this shell for the rehearsal cluster, or '
-                    f"export {name}, or write the value itself here",
+                    path, f"the environment variable {name} is not set", f"{way}, or write the value itself"
                 )
             return found
 
