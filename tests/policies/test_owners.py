@@ -70,6 +70,14 @@ def test_operators_of_two_clusters_are_no_clash(judge, example):
     assert judge.stack(one, two).of(RULE) == []
 
 
+def test_a_chart_component_belongs_to_the_cluster_of_its_children(judge, example):
+    # The engine gives components no provider of their own.
+    chart = example(CHART4, {"chart": "gpu-operator"}, "by-chart")
+    child = example("kubernetes:apps/v1:Deployment", {}, "child", parent="by-chart", provider="east")
+    assert judge.stack(chart, child, operator(example, provider="west")).of(RULE) == []
+    assert "2 GPU Operators" in judge.stack(chart, child, operator(example, provider="east")).of(RULE)[0]
+
+
 def test_an_operator_by_chart_component_is_one_installation(judge, example, build):
     chart = example(CHART4, {}, "gpu-operator")
     policy = example(
