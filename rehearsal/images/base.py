@@ -42,9 +42,13 @@ def base_key() -> str:
     return content.hexdigest()[:16]
 
 
+def base_folder(cache: Path) -> Path:
+    return cache / f"base-{base_key()}"
+
+
 def ensure_base(cache: Path) -> Path:
     """The base as an OCI layout folder with the tag `base`, made on first use (about a minute)."""
-    folder = cache / f"base-{base_key()}"
+    folder = base_folder(cache)
     if folder.is_dir():
         return folder
     cache.mkdir(parents=True, exist_ok=True)

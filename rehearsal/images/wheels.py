@@ -37,14 +37,18 @@ def download_command(requirements: Sequence[Path], folder: Path) -> list[str]:
     return command
 
 
+def wheels_folder(requirements: Sequence[Path], cache: Path) -> Path:
+    content = hashlib.sha256(b"\0".join(path.read_bytes() for path in requirements))
+    content.update(" ".join([PYTHON_VERSION, *platform_tags()]).encode())
+    return cache / f"wheels-{content.hexdigest()[:16]}"
+
+
 def wheels_for(requirements: Sequence[Path], cache: Path) -> Path:
     """The folder with the wheels of these requirement files, downloaded once per content.
 
     Raises RehearsalError with pip's own words when a download fails.
     """
-    content = hashlib.sha256(b"\0".join(path.read_bytes() for path in requirements))
-    content.update(" ".join([PYTHON_VERSION, *platform_tags()]).encode())
-    folder = cache / f"wheels-{content.hexdigest()[:16]}"
+    folder = wheels_folder(requirements, cache)
     if folder.is_dir():
         return folder
     cache.mkdir(parents=True, exist_ok=True)

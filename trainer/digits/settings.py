@@ -1,0 +1,73 @@
+"""Options of the reference program: command line first, then HOLDFAST_DIGITS_… of the environment, then defaults."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.recovery.errors import BadInput
+
+PREFIX = "HOLDFAST_DIGITS_"
+
+
+@dataclass(frozen=True)
+class DigitsSettings:
+    """step_seconds: a step takes at least this long, so that a run of a toy model lasts long enough to be preempted."""
+
+    checkpoint_dir: Path
+    resume: bool
+    steps: int = 300
+    checkpoint_every: int = 25
+    seed: int = 0
+    step_seconds: float = 0.1
+    batch: int = 64
+    learning_rate: float = 2e-3
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise BadInput(f"The command line can not be used: {message}. `train --help` lists the options.")
+
+
+def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> DigitsSettings:
+    """Raises BadInput naming the option or variable, its value and what to write instead."""
+    parser = _Parser(prog="train", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--checkpoint-dir", required=True, help="the run's directory on the checkpoint volume")
+    parser.add_argument("--resume", action="store_true", help="go on from the newest verified checkpoint")
+    numbers = {
+        "steps": (int, 1, "training steps in all"),
+        "checkpoint-every": (int, 1, "steps between checkpoints"),
+        "seed": (int, 0, "seed of weights, data order and dropout"),
+        "step-seconds": (float, 0, "least seconds of one step"),
+        "batch": (int, 1, "images in a batch"),
+        "learning-rate": (float, 0, "peak learning rate"),
+    }
+    for name, (kind, _, text) in numbers.items():
+        parser.add_argument(f"--{name}", help=f"{text} ({kind.__name__}; or {PREFIX}{_upper(name)})")
+    given = vars(parser.parse_args(list(arguments)))
+    values: dict[str, float] = {}
+    for name, (kind, least, _) in numbers.items():
+        field = name.replace("-", "_")
+        source, text = f"--{name}", given[field]
+        if text is None:
+            source, text = PREFIX + _upper(name), environ.get(PREFIX + _upper(name)) or None
+        if text is not None:
+            values[field] = _number(source, text, kind, least)
+    return DigitsSettings(Path(given["checkpoint_dir"]), given["resume"], **values)  # type: ignore[arg-type]
+
+
+def _upper(name: str) -> str:
+    return name.replace("-", "_").upper()
+
+
+def _number(source: str, text: str, kind: type, least: float) -> float:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not least <= value < float("inf"):
+        noun = "a whole number" if kind is int else "a number"
+        raise BadInput(f"{source} is {text!r}: write {noun} of at least {least}.")
+    return value

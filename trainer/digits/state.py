@@ -1,0 +1,45 @@
+"""The training state as safetensors files: named tensors and no pickle, so that reading one runs no code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from trainer.digits.model import TrainState
+from trainer.recovery.errors import BadInput
+
+FILE = "state.safetensors"
+RNG = {"file": FILE, "tensor": ".rng"}  # where the state of the random stream is, for the manifest
+
+
+def write_state(state: TrainState, path: Path) -> None:
+    """Write params, optimizer state and RNG key, each tensor named by its place in the state."""
+    save_file(_named(state), path)
+
+
+def write_weights(params: dict[str, jax.Array], path: Path) -> None:
+    """Write the weights alone: the run's final artifact."""
+    save_file({name: np.asarray(value) for name, value in params.items()}, path)
+
+
+def read_state(path: Path, like: TrainState) -> TrainState:
+    """Read what `write_state` wrote. Raises BadInput when it belongs to another model."""
+    found = load_file(path)
+    wanted = _named(like)
+    for name, tensor in wanted.items():
+        if name not in found or found[name].shape != tensor.shape or found[name].dtype != tensor.dtype:
+            there = f"{found[name].dtype}{found[name].shape}" if name in found else "missing"
+            raise BadInput(
+                f"The checkpoint {path} is of another model: the tensor {name!r} is {there} instead of "
+                f"{tensor.dtype}{tensor.shape}; use a new run id for a changed model."
+            )
+    values = [jax.numpy.asarray(found[name]) for name in wanted]
+    return jax.tree.unflatten(jax.tree.structure(like), values)
+
+
+def _named(state: TrainState) -> dict[str, np.ndarray]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+    return {jax.tree_util.keystr(path): np.ascontiguousarray(jax.device_get(leaf)) for path, leaf in leaves}

@@ -1,0 +1,108 @@
+"""The training loop: resume from the newest verified checkpoint, train, save, hand the result over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+import optax
+
+from trainer.digits import data
+from trainer.digits.model import TrainState, accuracy, epoch_order, first_state, optimizer, train_step
+from trainer.digits.settings import DigitsSettings
+from trainer.digits.state import FILE, RNG, read_state, write_state, write_weights
+from trainer.recovery import Attempt, BadInput, Checkpoint, ExitCode, emit
+
+ARTIFACT = "model.safetensors"
+FRAMEWORKS = {"jax": jax.__version__, "optax": optax.__version__, "numpy": np.__version__}
+# Equal within this on a GPU, where the order of sums is not fixed; bit for bit on a CPU.
+GPU_TOLERANCE = 1e-4
+
+
+def train(settings: DigitsSettings, attempt: Attempt, stop: Callable[[], bool]) -> int:
+    """Train to the last step; the exit code. `stop()` is asked after each step: when true, save and leave (75)."""
+    digits = data.load()
+    tx = optimizer(settings.learning_rate, settings.steps)
+    state = first_state(settings.seed, tx)
+    found = attempt.store.restore()
+    first = 0
+    if found:
+        if not settings.resume:
+            raise BadInput(
+                f"{settings.checkpoint_dir} has a checkpoint of step {found.step}, but --resume is not given: "
+                "give it, or use a new directory."
+            )
+        _check_cursor(settings, found)
+        state, first = read_state(found.path / FILE, state), found.step
+    order, epoch_now = None, -1
+    per_epoch = len(digits.train_labels) // settings.batch
+    saved = first
+    for step in range(first + 1, settings.steps + 1):
+        began = time.monotonic()
+        epoch, position = divmod(step - 1, per_epoch)
+        if epoch != epoch_now:
+            order, epoch_now = np.asarray(epoch_order(settings.seed, epoch, len(digits.train_labels))), epoch
+        chosen = order[position * settings.batch : (position + 1) * settings.batch]
+        state, loss = train_step(tx, state, digits.train_images[chosen], digits.train_labels[chosen])
+        loss = float(loss)  # waits for the device
+        _pace(settings.step_seconds, began, stop)
+        emit("step", step=step, loss=round(loss, 6), seconds=round(time.monotonic() - began, 4))
+        stopping = stop()
+        if step % settings.checkpoint_every == 0 or step == settings.steps or stopping:
+            saved = _save(settings, attempt, step, state, per_epoch) or saved
+        if stopping:
+            emit("stopped", step=step, saved=saved)
+            return ExitCode.PREEMPTED
+    _finish(settings, attempt, state, digits)
+    return ExitCode.DONE
+
+
+def _save(settings: DigitsSettings, attempt: Attempt, step: int, state: TrainState, per_epoch: int) -> int | None:
+    """Save one checkpoint; its step, or None when the volume refused."""
+    epoch, position = divmod(step, per_epoch)
+    cursor = {"epoch": epoch, "position": position, "seed": settings.seed, "batch": settings.batch}
+    saved = attempt.store.try_save(
+        step, lambda folder: write_state(state, folder / FILE), cursor=cursor, rng=RNG, frameworks=FRAMEWORKS
+    )
+    return saved.step if saved else None
+
+
+def _check_cursor(settings: DigitsSettings, found: Checkpoint) -> None:
+    """A cursor counts in batches of one seed's order; with another one the run would be neither."""
+    for name in ("seed", "batch"):
+        if found.manifest.cursor.get(name) != getattr(settings, name):
+            raise BadInput(
+                f"--{name} is {getattr(settings, name)}, but the checkpoint of step {found.step} was trained with "
+                f"{found.manifest.cursor.get(name)}: use that, or a new run id."
+            )
+    if found.step > settings.steps:
+        raise BadInput(
+            f"--steps is {settings.steps}, but the checkpoint is of step {found.step}: ask for more, or use a new run id."
+        )
+
+
+def _finish(settings: DigitsSettings, attempt: Attempt, state: TrainState, digits: data.Digits) -> None:
+    metrics = {
+        "held_out_accuracy": float(accuracy(state.params, digits.held_out_images, digits.held_out_labels)),
+        "train_accuracy": float(accuracy(state.params, digits.train_images, digits.train_labels)),
+        "held_out_images": len(digits.held_out_labels),
+    }
+    device = jax.devices()[0]
+    details = {
+        "device": device.device_kind,
+        "platform": device.platform,
+        "tolerance": 0.0 if device.platform == "cpu" else GPU_TOLERANCE,
+        "frameworks": FRAMEWORKS,
+        "seed": settings.seed,
+    }
+    write_weights(state.params, Path(attempt.artifact_path(ARTIFACT)))
+    attempt.finish(settings.steps, metrics, [ARTIFACT], details)
+
+
+def _pace(seconds: float, began: float, stop: Callable[[], bool]) -> None:
+    """Let a step last, without letting a signal wait."""
+    while (left := began + seconds - time.monotonic()) > 0 and not stop():
+        time.sleep(min(left, 0.05))

@@ -1,0 +1,220 @@
+"""One writer: each attempt claims the next generation and takes the working directory over by renaming it.
+
+Layout below the run's checkpoint directory:
+
+    claims/000003.json   who claimed generation 3, and at which step it started; never removed
+    generation-3/        working directory of the newest generation: step-N/, set-aside/, outcome/, heartbeat.json
+    artifacts/           published final artifacts, by content
+    result.json          the one result
+
+Taking over renames `generation-2` to `generation-3` with everything in it. A process of generation 2 that lives on
+(a paused one, or one on a node that lost its kubelet) knows only paths below `generation-2`: its next create, rename
+or removal fails with ENOENT. Nothing has to be agreed with it, and no clock is involved.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer.recovery.errors import BadInput, Superseded
+from trainer.recovery.events import now
+from trainer.recovery.files import encode_json, fsync_path, read_json, remove_tree, replace_whole, write_new
+
+CLAIMS = "claims"
+RESULT = "result.json"
+ARTIFACTS = "artifacts"
+_WORKING = re.compile(r"generation-(\d+)")
+_CLAIM = re.compile(r"(\d+)\.json")
+TEMPORARY = "tmp-"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A claimed generation: its number, the run's directory, and the working directory that it owns until fenced."""
+
+    number: int
+    run_dir: Path
+
+    @property
+    def work_dir(self) -> Path:
+        return self.run_dir / f"generation-{self.number}"
+
+    @property
+    def claim_file(self) -> Path:
+        return self.run_dir / CLAIMS / f"{self.number:06d}.json"
+
+    def is_current(self) -> bool:
+        """Whether the working directory is still ours. Only a hint: the fence itself is the failing path."""
+        return self.work_dir.is_dir()
+
+    def check_current(self) -> None:
+        if not self.is_current():
+            raise Superseded(f"Generation {self.number} of {self.run_dir} was taken over by a newer one.")
+
+
+def prepare_run_dir(run_dir: Path) -> None:
+    """Make the run's directory on a volume that is mounted. Raises BadInput in a sentence about directory and user."""
+    who = f"uid {os.geteuid()} and gid {os.getegid()}"
+    if not run_dir.parent.is_dir():
+        raise BadInput(
+            f"The checkpoint directory {run_dir} can not be made because {run_dir.parent} does not exist: "
+            "mount the checkpoint volume there, or set HOLDFAST_CHECKPOINT_DIR to a directory below its mount path."
+        )
+    try:
+        if not run_dir.is_dir():
+            os.mkdir(run_dir)
+            fsync_path(run_dir.parent)
+        os.makedirs(run_dir / CLAIMS, exist_ok=True)
+        fsync_path(run_dir)
+    except FileExistsError:
+        if not run_dir.is_dir():
+            raise BadInput(f"The checkpoint directory {run_dir} is a file: remove it or choose another name.") from None
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise unwritable(run_dir, who, error) from error
+    if not os.access(run_dir, os.W_OK | os.X_OK) or not os.access(run_dir / CLAIMS, os.W_OK | os.X_OK):
+        raise unwritable(run_dir, who, None)
+
+
+def unwritable(run_dir: Path, who: str, error: OSError | None) -> BadInput:
+    """A volume that refuses this user: NFS exports and hostPath volumes ignore fsGroup, so the owner must fit."""
+    place = run_dir if run_dir.is_dir() else run_dir.parent
+    owner = os.stat(place)
+    reason = error.strerror if error else "Permission denied"
+    return BadInput(
+        f"The checkpoint directory {run_dir} can not be written by {who} ({reason}): {place} belongs to uid "
+        f"{owner.st_uid} and gid {owner.st_gid} with mode {owner.st_mode & 0o7777:o}; give the directory (or the "
+        "export or access point behind it) that uid and gid, or run with the directory's."
+    )
+
+
+def claim(run_dir: Path, identity: Mapping[str, Any]) -> Generation:
+    """Claim the next generation and fence the former one. `identity` says who we are (run_id, pod, node, …).
+
+    Raises Superseded when an even newer one claimed meanwhile, and BadInput when the directory is another run's.
+    """
+    former = claims(run_dir)
+    owners = {record["run_id"] for record in former.values() if record.get("run_id")}
+    if owners and identity.get("run_id") not in owners:
+        raise BadInput(
+            f"The checkpoint directory {run_dir} belongs to the run {sorted(owners)[0]!r}, not to "
+            f"{identity.get('run_id')!r}: give each run a directory of its own."
+        )
+    number = max(former, default=0) + 1
+    while True:
+        generation = Generation(number, run_dir)
+        content = encode_json({"generation": number, "claimed_at": now(), **identity})
+        try:
+            write_new(generation.claim_file, content)
+            break
+        except FileExistsError:
+            number += 1
+    fsync_path(generation.claim_file.parent)
+    _take_over(generation)
+    _remove_leftovers(generation)
+    return generation
+
+
+def claims(run_dir: Path) -> dict[int, dict[str, Any]]:
+    """Every claim so far by generation. A claim whose content is damaged still counts as one, with no content."""
+    found = {}
+    for name in _names(run_dir / CLAIMS):
+        if match := _CLAIM.fullmatch(name):
+            found[int(match[1])] = read_json(run_dir / CLAIMS / name) or {}
+    return dict(sorted(found.items()))
+
+
+def newest_work_dir(run_dir: Path) -> Path | None:
+    """The working directory of the newest generation that has one; for readers that claim nothing."""
+    numbers = _work_dirs(run_dir)
+    return run_dir / f"generation-{max(numbers)}" if numbers else None
+
+
+def record_start(generation: Generation, step: int) -> None:
+    """Write down at which step this attempt starts: what `attempts_without_progress` counts."""
+    record = read_json(generation.claim_file) or {"generation": generation.number}
+    content = encode_json({**record, "start_step": step})
+    try:
+        replace_whole(generation.claim_file, content, scratch=generation.work_dir)
+    except FileNotFoundError:
+        generation.check_current()
+        raise
+
+
+def attempts_without_progress(generation: Generation, step: int, attempt: int) -> int:
+    """How many attempts just before this one started at `step` too (or never came as far as starting).
+
+    Only those of the same declared attempt count: a person who declares a retry has changed something.
+    """
+    count = 0
+    for number, record in sorted(claims(generation.run_dir).items(), reverse=True):
+        if number >= generation.number:
+            continue
+        if record.get("attempt", attempt) != attempt or record.get("start_step", step) != step:
+            break
+        count += 1
+    return count
+
+
+def _take_over(generation: Generation) -> None:
+    """Make the newest former working directory ours in one rename; a first attempt makes an empty one."""
+    run_dir = generation.run_dir
+    while True:
+        numbers = _work_dirs(run_dir)
+        if numbers and max(numbers) >= generation.number:
+            raise Superseded(f"Generation {generation.number} of {run_dir} was overtaken while it claimed.")
+        try:
+            if numbers:
+                os.rename(run_dir / f"generation-{max(numbers)}", generation.work_dir)
+            else:
+                os.mkdir(generation.work_dir)
+            break
+        except FileNotFoundError:
+            continue  # another claimant renamed it first: look again who is the newest
+    fsync_path(run_dir)
+    # A claim newer than ours may have looked for directories before ours appeared; then it is the one that counts.
+    if max(claims(run_dir), default=0) > generation.number:
+        raise Superseded(f"Generation {generation.number} of {run_dir} was overtaken while it claimed.")
+    for number in _work_dirs(run_dir):
+        if number < generation.number:
+            # A program that makes missing parents brought its fenced directory back. Nothing reads it.
+            _move_stray(run_dir / f"generation-{number}", generation)
+
+
+def _move_stray(stray: Path, generation: Generation) -> None:
+    target = generation.work_dir / f"{TEMPORARY}stray-{stray.name}"
+    shutil.rmtree(target, ignore_errors=True)
+    try:
+        os.rename(stray, target)
+    except FileNotFoundError:
+        generation.check_current()
+
+
+def _remove_leftovers(generation: Generation) -> None:
+    """Temporary directories and the uncommitted outcome of attempts that are dead or fenced by now."""
+    for name in _names(generation.work_dir):
+        if name.startswith(TEMPORARY) or name in ("outcome", "outcome.json", "heartbeat.json"):
+            path = generation.work_dir / name
+            if path.is_dir() and not path.is_symlink():
+                remove_tree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _work_dirs(run_dir: Path) -> list[int]:
+    return [int(match[1]) for name in _names(run_dir) if (match := _WORKING.fullmatch(name))]
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
