@@ -29,15 +29,19 @@ class CheckpointStorage(pulumi.ComponentResource):
 
     claim_name: pulumi.Output[str]
 
-    def __init__(self, name: str, args: CheckpointStorageArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, name: str, args: CheckpointStorageArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__("holdfast:team:CheckpointStorage", name, None, opts)
         claim = k8s.core.v1.PersistentVolumeClaim(
             name,
-            # Waiting for a bound claim never ends with WaitForFirstConsumer (pulumi-kubernetes#895, #4179). It is not skipped
-            # on delete, where this kind waits in any case, for as long as a Pod uses the claim.
+            # Waiting for a bound claim never ends with WaitForFirstConsumer (pulumi-kubernetes#895, #4179).
+            # It is not skipped on delete, where this kind waits in any case, for as long as a Pod uses the
+            # claim.
             **arguments(args.claim, {**SKIP_AWAIT, **STABLE_MANAGER}),
-            # retain_on_delete and not protect: a protected claim makes every destroy of the stack fail, a retained one is left
-            # alone, also by a replacement, and the next `up` takes it over again (manifests.STABLE_MANAGER says how).
+            # retain_on_delete and not protect: a protected claim makes every destroy of the stack fail, a
+            # retained one is left alone, also by a replacement, and the next `up` takes it over again
+            # (manifests.STABLE_MANAGER says how).
             opts=pulumi.ResourceOptions(
                 parent=self, depends_on=[args.namespace], retain_on_delete=not args.disposable
             ),

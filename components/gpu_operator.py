@@ -36,7 +36,9 @@ class GpuOperator(pulumi.ComponentResource):
     ready: pulumi.Output[bool]
 
     def __init__(self, name: str, args: GpuOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("holdfast:gpu:GpuOperator", name, None, pulumi.ResourceOptions.merge(args.cluster.options, opts))
+        super().__init__(
+            "holdfast:gpu:GpuOperator", name, None, pulumi.ResourceOptions.merge(args.cluster.options, opts)
+        )
         plan = args.plan
         self._namespace = k8s.core.v1.Namespace(
             name,
@@ -50,7 +52,12 @@ class GpuOperator(pulumi.ComponentResource):
         self.runtime_class = next(iter(plan.expectation.runtime_classes), None)
         self.ready = self._readiness.ready
         self.register_outputs(
-            {"namespace": self.namespace, "version": self.version, "runtimeClass": self.runtime_class, "ready": self.ready}
+            {
+                "namespace": self.namespace,
+                "version": self.version,
+                "runtimeClass": self.runtime_class,
+                "ready": self.ready,
+            }
         )
 
     def _install(self, name: str, args: GpuOperatorArgs) -> k8s.helm.v3.Release:
@@ -60,21 +67,26 @@ class GpuOperator(pulumi.ComponentResource):
             name,
             name=plan.release_name,
             namespace=plan.namespace,
-            # A path stays as written: the provider runs in the project's folder, and an absolute path would enter the state.
+            # A path stays as written: the provider runs in the project's folder, and an absolute path would
+            # enter the state.
             chart=plan.chart,
             version=plan.version,
             repository_opts={"repo": plan.repository_url} if plan.repository_url else None,
             values=dict(plan.values),
-            # An edited chart of the same version is no diff for the provider (it compares inputs), so its hash is an input.
-            description=f"chart files {fingerprint(folder)}" if folder else None,
-            # Bounds the hooks (the chart upgrades its CRDs in one); the default of 300 s is too short (pulumi-kubernetes#4389).
+            # An edited chart of the same version is no diff for the provider (it compares inputs), so its
+            # hash is an input.
+            description=f"chart files {fingerprint(folder, plan.version)}" if folder else None,
+            # Bounds the hooks (the chart upgrades its CRDs in one); the default of 300 s is too short
+            # (pulumi-kubernetes#4389).
             timeout=plan.timeout_seconds,
-            # Helm's own wait is silent, ends in "context deadline exceeded", and knows nothing of the operands, which the
-            # operator makes. GpuReadiness waits for the Deployment and all of them, and says what is missing.
+            # Helm's own wait is silent, ends in "context deadline exceeded", and knows nothing of the
+            # operands, which the operator makes. GpuReadiness waits for the Deployment and all of them, and
+            # says what is missing.
             skip_await=True,
             # Atomic would uninstall a failed release, and with it the Pods and events that say why it failed.
             atomic=False,
-            # Only acts on a failed upgrade, where it deletes the new objects: the next upgrade then starts from a known state.
+            # Only acts on a failed upgrade, where it deletes the new objects: the next upgrade then starts
+            # from a known state.
             cleanup_on_fail=True,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[self._namespace, *args.pools]),
         )
@@ -97,7 +109,8 @@ class GpuOperator(pulumi.ComponentResource):
                 "absentDaemonSets": list(expected.absent_daemonsets),
                 "deployments": [plan.release_name],
             },
-            # Helm counts a revision for every install, upgrade and rollback: one number for version, values and chart files.
+            # Helm counts a revision for every install, upgrade and rollback: one number for version, values
+            # and chart files.
             triggers={"revision": self._release.status.apply(lambda status: status.revision)},
             timeout_seconds=expected.timeout_seconds,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[self._release]),

@@ -13,7 +13,8 @@ from components.settings.stack import NAMESPACE, SETTING_KEYS
 def read_stack_config() -> tuple[dict[str, Any], frozenset[str]]:
     """Every value of the namespace, parsed, by key without the namespace; and the keys that are secret.
 
-    Unknown keys are given too, so that the loader can name them: `pulumi.Config` only answers for keys that one knows.
+    Unknown keys are given too, so that the loader can name them: `pulumi.Config` only answers for keys that
+    one knows.
     """
     given = {**raw_config.get_config_env(), **raw_config.CONFIG.get()}
     prefix = f"{NAMESPACE}:"
@@ -23,7 +24,9 @@ def read_stack_config() -> tuple[dict[str, Any], frozenset[str]]:
 
 
 def _parsed(value: Any) -> Any:
-    """Structured values arrive as JSON. What is no JSON stays a text, and the loader says what should stand there."""
+    """Structured values arrive as JSON. What is no JSON stays a text, and the loader says what should
+    stand there.
+    """
     if not isinstance(value, str):
         return value
     try:

@@ -24,8 +24,9 @@ class TeamArgs:
 class Team(pulumi.ComponentResource):
     """A team's place in the cluster.
 
-    A namespace's deletion deletes its claims. So with checkpoints that are not disposable the namespace stays too: a destroy
-    takes budget, rights and network rules, leaves namespace and claim, and the next `up` takes both over again.
+    A namespace's deletion deletes its claims. So with checkpoints that are not disposable the namespace stays
+    too: a destroy takes budget, rights and network rules, leaves namespace and claim, and the next `up` takes
+    both over again.
     """
 
     name: str
@@ -33,7 +34,9 @@ class Team(pulumi.ComponentResource):
     claim_name: pulumi.Output[str]
 
     def __init__(self, name: str, args: TeamArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("holdfast:team:Team", name, None, pulumi.ResourceOptions.merge(args.cluster.options, opts))
+        super().__init__(
+            "holdfast:team:Team", name, None, pulumi.ResourceOptions.merge(args.cluster.options, opts)
+        )
         plan = args.plan
         namespace = k8s.core.v1.Namespace(
             name,
@@ -49,7 +52,9 @@ class Team(pulumi.ComponentResource):
             k8s.networking.v1.NetworkPolicy(policy_name, **arguments(policy), opts=inside)
         role = k8s.rbac.v1.Role(f"{name}-role", **arguments(plan.role), opts=inside)
         k8s.rbac.v1.RoleBinding(
-            f"{name}-role", **arguments(plan.role_binding), opts=pulumi.ResourceOptions(parent=self, depends_on=[role])
+            f"{name}-role",
+            **arguments(plan.role_binding),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[role]),
         )
         storage = CheckpointStorage(
             f"{name}-checkpoints",

@@ -21,8 +21,9 @@ class TrainingRunArgs:
     plan: RunPlan
     cluster: ClusterAccess
     needs: Sequence[pulumi.Resource]
-    """What must be there first: the team (quota, claim), the pool, the ready operator (a Job before its RuntimeClass exists
-    gets FailedCreate and backs off for minutes)."""
+    """What must be there first: the team (quota, claim), the pool, the ready operator (a Job before its
+    RuntimeClass exists gets FailedCreate and backs off for minutes).
+    """
 
 
 class TrainingRun(pulumi.ComponentResource):
@@ -33,21 +34,27 @@ class TrainingRun(pulumi.ComponentResource):
     namespace: str
 
     def __init__(self, name: str, args: TrainingRunArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("holdfast:run:TrainingRun", name, None, pulumi.ResourceOptions.merge(args.cluster.options, opts))
+        super().__init__(
+            "holdfast:run:TrainingRun", name, None, pulumi.ResourceOptions.merge(args.cluster.options, opts)
+        )
         plan = args.plan
         self.namespace = plan.namespace
         self.job_name = pulumi.Output.from_input(None)
         if not plan.cancelled:
             self.job_name = self._job(name, args).metadata.apply(lambda metadata: str(metadata.name))
-        self.register_outputs({"jobName": self.job_name, "namespace": self.namespace, "cancelled": plan.cancelled})
+        self.register_outputs(
+            {"jobName": self.job_name, "namespace": self.namespace, "cancelled": plan.cancelled}
+        )
 
     def _job(self, name: str, args: TrainingRunArgs) -> k8s.batch.v1.Job:
         plan = args.plan
         job = k8s.batch.v1.Job(
             name,
-            # Waiting for completion would make `up` as long as the training, and fail it (pulumi-kubernetes#842, #449).
+            # Waiting for completion would make `up` as long as the training, and fail it
+            # (pulumi-kubernetes#842, #449).
             **arguments(plan.job, SKIP_AWAIT),
-            # A Job can not be changed (pulumi-kubernetes#2575): a new attempt or template is a new Job, after the old one.
+            # A Job can not be changed (pulumi-kubernetes#2575): a new attempt or template is a new Job, after
+            # the old one.
             opts=pulumi.ResourceOptions(parent=self, depends_on=list(args.needs), delete_before_replace=True),
         )
         JobRemoval(

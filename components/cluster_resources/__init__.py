@@ -1,1 +1,3 @@
-"""Dynamic resources: what Pulumi's Kubernetes provider can not do. Each talks to one cluster by kubeconfig and context."""
+"""Dynamic resources: what Pulumi's Kubernetes provider can not do. Each talks to one cluster by kubeconfig
+and context.
+"""

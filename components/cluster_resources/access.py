@@ -1,4 +1,6 @@
-"""The few calls that the dynamic resources make, on JSON as the Kubernetes API speaks it, with errors in sentences."""
+"""The few calls that the dynamic resources make, on JSON as the Kubernetes API speaks it, with errors in
+sentences.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
-from components.cluster_resources.errors import ChangedMeanwhile, ClusterProblem
+from components.cluster_resources.errors import ChangedMeanwhile, ClusterProblem, ClusterUnreachable
 
 Json = dict[str, Any]
 
@@ -22,7 +24,9 @@ class Cluster(Protocol):
     def get(self, path: str, **query: str) -> Json | None: ...
 
     def patch(self, path: str, body: Json) -> Json | None:
-        """JSON merge patch (RFC 7386). None: the object does not exist. A resourceVersion in it is a precondition."""
+        """JSON merge patch (RFC 7386). None: the object does not exist. A resourceVersion in it is a
+        precondition.
+        """
 
     def delete(self, path: str, body: Json) -> Json | None: ...
 
@@ -36,7 +40,8 @@ def items(cluster: Cluster, path: str, **query: str) -> list[Json]:
 def connect(kubeconfig: str, context: str) -> Cluster:
     """The cluster of one context of one kubeconfig file, never the current context.
 
-    Raises `ClusterProblem` for a file or context that is not there; an unreachable cluster is told by the first call.
+    Raises `ClusterProblem` for a file or context that is not there; an unreachable cluster is told by the
+    first call.
     """
     # Imported here: only the provider process needs it, and only when it really talks to a cluster.
     import yaml
@@ -45,13 +50,16 @@ def connect(kubeconfig: str, context: str) -> Cluster:
     path = os.path.expanduser(kubeconfig)
     if not os.path.isfile(path):
         raise ClusterProblem(
-            f"The kubeconfig file {kubeconfig} does not exist, so the cluster of context {context} can not be reached. "
-            "Correct holdfast:cluster.kubeconfig, or create the cluster first (`./holdfast up` makes the rehearsal cluster)."
+            f"The kubeconfig file {kubeconfig} does not exist, so the cluster of context {context} can not "
+            "be reached. Correct holdfast:cluster.kubeconfig, or create the cluster first (`./holdfast "
+            "up` makes the rehearsal cluster)."
         )
     settings = client.Configuration()
     settings.retries = 1
     try:
-        api = config.new_client_from_config(path, context=context, persist_config=False, client_configuration=settings)
+        api = config.new_client_from_config(
+            path, context=context, persist_config=False, client_configuration=settings
+        )
     except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError) as error:
         raise ClusterProblem(
             f"The kubeconfig file {kubeconfig} gives no access by context {context}: {_short(error)}. "
@@ -76,7 +84,11 @@ class _ApiCluster:
         return self._call("DELETE", path, body=body, content_type="application/json")
 
     def _call(
-        self, method: str, path: str, query: Mapping[str, str] | None = None, body: Json | None = None,
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Json | None = None,
         content_type: str | None = None,
     ) -> Json | None:
         from kubernetes.client.exceptions import ApiException
@@ -86,9 +98,14 @@ class _ApiCluster:
         if content_type:
             headers["Content-Type"] = content_type
         target = quote(path) + (f"?{urlencode(query)}" if query else "")
-        # Plain JSON instead of the client's models: those drop the nulls of a merge patch, which are what deletes a key.
+        # Plain JSON instead of the client's models: those drop the nulls of a merge patch, which are what
+        # deletes a key.
         serialized = self._api.param_serialize(
-            method=method, resource_path=target, query_params=[], header_params=headers, body=body,
+            method=method,
+            resource_path=target,
+            query_params=[],
+            header_params=headers,
+            body=body,
             auth_settings=["BearerToken"],
         )
         try:
@@ -101,10 +118,10 @@ class _ApiCluster:
             raise self._unreachable(_short(error)) from None
         return self._judge(method, path, status, data)
 
-    def _unreachable(self, why: str) -> ClusterProblem:
-        return ClusterProblem(
-            f"{self._where} can not be reached: {why}. Start it (`./holdfast up` starts the rehearsal cluster) "
-            "or correct holdfast:cluster."
+    def _unreachable(self, why: str) -> ClusterUnreachable:
+        return ClusterUnreachable(
+            f"{self._where} can not be reached: {why}. Start it (`./holdfast up` starts the rehearsal "
+            "cluster) or correct holdfast:cluster."
         )
 
     def _judge(self, method: str, path: str, status: int, data: bytes | str | None) -> Json | None:
@@ -120,7 +137,8 @@ class _ApiCluster:
                 f"{self._where} refuses {method} {path}: {message or status}. "
                 "Use a context whose user may do this, or grant it (nodes: list and patch)."
             )
-        raise ClusterProblem(f"{self._where} answers {method} {path} with {status}: {message}.")
+        kind = ClusterUnreachable if status == 429 or status >= 500 else ClusterProblem
+        raise kind(f"{self._where} answers {method} {path} with {status}: {message}.")
 
 
 def _message(data: bytes | str | None) -> str:

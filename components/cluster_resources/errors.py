@@ -15,6 +15,10 @@ class ClusterProblem(Exception):
     """A state of the cluster that a person has to change. The text says what, where, and what to do."""
 
 
+class ClusterUnreachable(ClusterProblem):
+    """The API server does not answer, or answers that it can not serve now. May pass by itself."""
+
+
 class NodeConflict(ClusterProblem):
     """A node already carries something of somebody else in the place that we would write to."""
 
@@ -26,8 +30,9 @@ class ChangedMeanwhile(Exception):
 def in_plain_words(method: Callable[P, R]) -> Callable[P, R]:
     """Make a provider method's `ClusterProblem` readable in Pulumi's output.
 
-    pulumi.dynamic answers every exception with `traceback.format_exc()` (pulumi/dynamic/__main__.py). Python's own
-    `sys.tracebacklimit = 0` leaves the sentence and drops the frames; any other exception keeps its full trace.
+    pulumi.dynamic answers every exception with `traceback.format_exc()` (pulumi/dynamic/__main__.py).
+    Python's own `sys.tracebacklimit = 0` leaves the sentence and drops the frames; any other exception keeps
+    its full trace.
     """
 
     @functools.wraps(method)

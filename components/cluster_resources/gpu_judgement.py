@@ -1,8 +1,9 @@
 """Is the GPU stack ready? A pure judgement of a snapshot against an expectation.
 
-Neither `ClusterPolicy.status.state=ready` nor its reason `Reconciled` proves anything: with a pool taint that the operands
-do not tolerate every DaemonSet has 0 desired, and the policy still says ready (seen with the chart v26.7.0). What proves it
-is a ready validator and device plugin on every GPU node and the node's allocatable `nvidia.com/gpu`.
+Neither `ClusterPolicy.status.state=ready` nor its reason `Reconciled` proves anything: with a pool taint that
+the operands do not tolerate every DaemonSet has 0 desired, and the policy still says ready (seen with the
+chart v26.7.0). What proves it is a ready validator and device plugin on every GPU node and the node's
+allocatable `nvidia.com/gpu`.
 """
 
 from __future__ import annotations
@@ -25,10 +26,18 @@ NFD_TOLERATIONS = "node-feature-discovery.worker.tolerations"
 DAEMONSET_CONTROLLER_TOLERATES = frozenset(
     f"node.kubernetes.io/{name}"
     for name in (
-        "not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable", "network-unavailable"
+        "not-ready",
+        "unreachable",
+        "disk-pressure",
+        "memory-pressure",
+        "pid-pressure",
+        "unschedulable",
+        "network-unavailable",
     )
 )
-"""Added by Kubernetes to every DaemonSet's Pods: https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/."""
+"""Added by Kubernetes to every DaemonSet's Pods:
+https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/.
+"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +62,9 @@ class Expectation:
     """DaemonSets that need a ready Pod on every node of the pools."""
     deployments: tuple[str, ...] = (OPERATOR,)
     nfd_daemonsets: tuple[str, ...] = (NFD_WORKER,)
-    """DaemonSets of Node Feature Discovery, on these nodes and maybe others; none where it is not the operator's."""
+    """DaemonSets of Node Feature Discovery, on these nodes and maybe others; none where it is not the
+    operator's.
+    """
     absent_daemonsets: tuple[str, ...] = ()
     """DaemonSets that must not exist, because their layer has another owner."""
 
@@ -62,7 +73,9 @@ class Expectation:
         """From the resource's inputs, which are this dataclass with lists and camelCase keys."""
         return cls(
             pools=tuple(
-                PoolExpectation(pool["name"], tuple(pool["nodes"]), int(pool["gpusPerNode"]), dict(pool["taint"]))
+                PoolExpectation(
+                    pool["name"], tuple(pool["nodes"]), int(pool["gpusPerNode"]), dict(pool["taint"])
+                )
                 for pool in props["pools"]
             ),
             runtime_classes=tuple(props["runtimeClasses"]),
@@ -75,7 +88,9 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`ready`, or what is waited for and what waiting can not heal. Sentences are stable while nothing changes."""
+    """`ready`, or what is waited for and what waiting can not heal. Sentences are stable while nothing
+    changes.
+    """
 
     waiting: tuple[str, ...]
     faults: tuple[str, ...]
@@ -86,7 +101,9 @@ class Verdict:
 
 
 def judge(snapshot: Snapshot, expectation: Expectation) -> Verdict:
-    """The verdict over one snapshot. A fault may be a moment old state: act on it when it stays for a while."""
+    """The verdict over one snapshot. A fault may be a moment old state: act on it when it stays for a
+    while.
+    """
     waiting: list[str] = []
     faults: list[str] = []
     _operator(snapshot, expectation, waiting)
@@ -96,8 +113,9 @@ def judge(snapshot: Snapshot, expectation: Expectation) -> Verdict:
     for name in expectation.absent_daemonsets:
         if name in snapshot.daemonsets:
             faults.append(
-                f"DaemonSet {name} exists, but the table of owners gives its layer to somebody else, and a layer with two owners "
-                "breaks the GPUs. Remove what made it: a value in holdfast:gpuOperator.extraValues, or another release."
+                f"DaemonSet {name} exists, but the table of owners gives its layer to somebody else, and a "
+                "layer with two owners breaks the GPUs. Remove what made it: a value in "
+                "holdfast:gpuOperator.extraValues, or another release."
             )
     for pool in expectation.pools:
         _pool(snapshot, expectation, pool, waiting, faults)
@@ -112,7 +130,8 @@ def _operator(snapshot: Snapshot, expectation: Expectation, waiting: list[str]) 
         elif deployment.available < deployment.wanted:
             pods = [p for p in snapshot.pods if p.controller.rsplit("-", 1)[0] == name]
             waiting.append(
-                f"Deployment {name} has {deployment.available} of {deployment.wanted} Pods available{_problems(pods)}."
+                f"Deployment {name} has {deployment.available} of {deployment.wanted} Pods "
+                f"available{_problems(pods)}."
             )
     policy = snapshot.cluster_policy
     if policy is None:
@@ -126,7 +145,9 @@ def _pool(
     snapshot: Snapshot, expectation: Expectation, pool: PoolExpectation, waiting: list[str], faults: list[str]
 ) -> None:
     if not pool.nodes:
-        faults.append(f"Pool {pool.name} has no node, so it has no GPU. Correct its selectNodes in holdfast:nodePools.")
+        faults.append(
+            f"Pool {pool.name} has no node, so it has no GPU. Correct its selectNodes in holdfast:nodePools."
+        )
         return
     nodes = [snapshot.nodes[name] for name in pool.nodes if name in snapshot.nodes]
     for name in pool.nodes:
@@ -140,7 +161,9 @@ def _pool(
         _gpus(snapshot, expectation, pool, node, waiting, faults)
 
 
-def _tolerations(snapshot: Snapshot, expectation: Expectation, pool: PoolExpectation, faults: list[str]) -> None:
+def _tolerations(
+    snapshot: Snapshot, expectation: Expectation, pool: PoolExpectation, faults: list[str]
+) -> None:
     if pool.taint["effect"] == "PreferNoSchedule":
         return
     watched = [(name, OPERAND_TOLERATIONS) for name in expectation.daemonsets]
@@ -149,14 +172,17 @@ def _tolerations(snapshot: Snapshot, expectation: Expectation, pool: PoolExpecta
         daemonset = snapshot.daemonsets.get(name)
         if daemonset is not None and not _tolerated(daemonset, pool.taint):
             faults.append(
-                f"DaemonSet {name} does not tolerate the taint {taint_text(pool.taint)} of pool {pool.name}, so it has no Pod "
-                f"on {', '.join(pool.nodes)} and their GPUs stay unusable, whatever the ClusterPolicy says. Add "
-                f"{_toleration(pool.taint)} to the chart value {value} (holdfast:gpuOperator.extraValues replaces the whole "
-                "list), or remove that value from extraValues: the list then follows from the pool's taint."
+                f"DaemonSet {name} does not tolerate the taint {taint_text(pool.taint)} of pool "
+                f"{pool.name}, so it has no Pod on {', '.join(pool.nodes)} and their GPUs stay unusable, "
+                f"whatever the ClusterPolicy says. Add {_toleration(pool.taint)} to the chart value "
+                f"{value} (holdfast:gpuOperator.extraValues replaces the whole list), or remove that value "
+                "from extraValues: the list then follows from the pool's taint."
             )
 
 
-def _daemonset(snapshot: Snapshot, pool: PoolExpectation, nodes: list[Node], name: str, waiting: list[str]) -> None:
+def _daemonset(
+    snapshot: Snapshot, pool: PoolExpectation, nodes: list[Node], name: str, waiting: list[str]
+) -> None:
     daemonset = snapshot.daemonsets.get(name)
     if daemonset is None:
         waiting.append(f"DaemonSet {name} does not exist yet.")
@@ -172,36 +198,54 @@ def _daemonset(snapshot: Snapshot, pool: PoolExpectation, nodes: list[Node], nam
         reasons.append(f"{node.name}: {_why(there, daemonset, node, pool)}")
     told = "; ".join(reasons) or daemonset.problem or "its controller has not counted the nodes yet"
     waiting.append(
-        f"DaemonSet {name} has a ready Pod on {len(nodes) - len(missing)} of {len(pool.nodes)} nodes of pool {pool.name} ({told})."
+        f"DaemonSet {name} has a ready Pod on {len(nodes) - len(missing)} of {len(pool.nodes)} nodes of "
+        f"pool {pool.name} ({told})."
     )
 
 
 def _why(pods: list[Pod], daemonset: DaemonSet, node: Node, pool: PoolExpectation) -> str:
     if pods:
-        return next((f"{pod.name} {pod.problem}" for pod in pods if pod.problem), f"{pods[0].name} is starting")
+        return next(
+            (f"{pod.name} {pod.problem}" for pod in pods if pod.problem), f"{pods[0].name} is starting"
+        )
     for taint in node.taints:
         hard = taint.get("effect") in ("NoSchedule", "NoExecute")
         if hard and taint["key"] not in DAEMONSET_CONTROLLER_TOLERATES and not _tolerated(daemonset, taint):
             return f"its taint {taint_text(taint)} is not tolerated"
     missing = [f"{k}={v}" for k, v in sorted(daemonset.node_selector.items()) if node.labels.get(k) != v]
     if missing:
-        return f"the operator has not labelled it {', '.join(missing)}, which needs Node Feature Discovery's labels"
+        return (
+            f"not labelled {', '.join(missing)} by the operator, which needs Node Feature Discovery's labels"
+        )
     return daemonset.problem or "no Pod yet"
 
 
 def _gpus(
-    snapshot: Snapshot, expectation: Expectation, pool: PoolExpectation, node: Node, waiting: list[str], faults: list[str]
+    snapshot: Snapshot,
+    expectation: Expectation,
+    pool: PoolExpectation,
+    node: Node,
+    waiting: list[str],
+    faults: list[str],
 ) -> None:
     if node.allocatable == pool.gpus_per_node == node.capacity:
         return
-    plugin_runs = any(p.ready and p.controller == DEVICE_PLUGIN and p.node == node.name for p in snapshot.pods)
-    if node.capacity not in (0, pool.gpus_per_node) and (plugin_runs or DEVICE_PLUGIN not in expectation.daemonsets):
+    plugin_runs = any(
+        p.ready and p.controller == DEVICE_PLUGIN and p.node == node.name for p in snapshot.pods
+    )
+    if node.capacity not in (0, pool.gpus_per_node) and (
+        plugin_runs or DEVICE_PLUGIN not in expectation.daemonsets
+    ):
         faults.append(
-            f"Node {node.name} has {node.capacity} {GPU}, and pool {pool.name} says gpusPerNode: {pool.gpus_per_node}. "
-            f"Write gpusPerNode: {node.capacity} for the pool in holdfast:nodePools, or take the node out of it."
+            f"Node {node.name} has {node.capacity} {GPU}, and pool {pool.name} says gpusPerNode: "
+            f"{pool.gpus_per_node}. Write gpusPerNode: {node.capacity} for the pool in holdfast:nodePools, "
+            "or take the node out of it."
         )
     elif node.capacity == pool.gpus_per_node and node.allocatable < node.capacity:
-        waiting.append(f"Node {node.name} offers {node.allocatable} of its {node.capacity} {GPU}: the others are unhealthy.")
+        waiting.append(
+            f"Node {node.name} offers {node.allocatable} of its {node.capacity} {GPU}: the others are "
+            "unhealthy."
+        )
     else:
         waiting.append(f"Node {node.name} offers {node.allocatable} {GPU}, expected {pool.gpus_per_node}.")
 

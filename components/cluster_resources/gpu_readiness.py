@@ -11,17 +11,23 @@ import pulumi
 from pulumi import dynamic
 
 from components.cluster_resources.access import connect
-from components.cluster_resources.errors import ClusterProblem, in_plain_words
+from components.cluster_resources.errors import ClusterProblem, ClusterUnreachable, in_plain_words
 from components.cluster_resources.gpu_judgement import Expectation, Verdict, judge
 from components.cluster_resources.gpu_snapshot import Snapshot, observe
 
 POLL_SECONDS = 2.0
 SPEAK_SECONDS = 15.0
 FAULT_SECONDS = 30.0
-"""A fault counts when it stays this long: right after an update the operator still has to rewrite its DaemonSets."""
+"""A fault counts when it stays this long: right after an update the operator still has to rewrite its
+DaemonSets.
+"""
+SILENCE_SECONDS = 60.0
+"""How long the API server may not answer, as it does while it is upgraded. Never at the first look."""
 READY_SECONDS_CREATE = 4.0
 READY_SECONDS_UPDATE = 20.0
-"""Ready counts when it stays this long: after an upgrade the old operands are ready until the new operator replaces them."""
+"""Ready counts when it stays this long: after an upgrade the old operands are ready until the new operator
+replaces them.
+"""
 
 WAITED_FOR = ("cluster", "namespace", "expectation", "triggers")
 """Inputs whose change means waiting again. The way to the cluster and the patience are no reason."""
@@ -36,12 +42,15 @@ def wait_until_ready(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Poll until the verdict has been ready for `stay_seconds`. Raises `ClusterProblem` on a lasting fault or timeout."""
-    started = spoke = clock()
+    """Poll until the verdict has been ready for `stay_seconds`. Raises `ClusterProblem` on a lasting fault
+    or timeout.
+    """
+    started = spoke = heard = clock()
+    snapshot = look()
     ready_since: float | None = None
     fault_since: dict[str, float] = {}
     while True:
-        verdict, now = judge(look(), expectation), clock()
+        verdict, now = judge(snapshot, expectation), clock()
         fault_since = {fault: fault_since.get(fault, now) for fault in verdict.faults}
         lasting = [fault for fault, since in fault_since.items() if now - since >= FAULT_SECONDS]
         if lasting:
@@ -56,6 +65,11 @@ def wait_until_ready(
             say(f"GPU stack, {now - started:.0f} s: {_waited_for(verdict)}")
             spoke = now
         sleep(POLL_SECONDS)
+        try:
+            snapshot, heard = look(), clock()
+        except ClusterUnreachable:
+            if clock() - heard >= SILENCE_SECONDS:
+                raise
 
 
 def _waited_for(verdict: Verdict) -> str:
@@ -69,8 +83,10 @@ def _waited_for(verdict: Verdict) -> str:
 def _timeout(verdict: Verdict, seconds: float) -> str:
     listed = "\n".join(f"  - {sentence}" for sentence in (*verdict.faults, *verdict.waiting))
     return (
-        f"The GPU stack is not ready after {seconds / 60:.0f} minutes (holdfast:gpuOperator.timeoutMinutes):\n{listed}\n"
-        "Correct what is listed and run `pulumi up` again; the installed release stays and only the waiting is repeated."
+        f"The GPU stack is not ready after {seconds / 60:.0f} minutes "
+        f"(holdfast:gpuOperator.timeoutMinutes):\n{listed}\n"
+        "Correct what is listed and run `pulumi up` again; the installed release stays and only the "
+        "waiting is repeated."
     )
 
 
@@ -81,7 +97,9 @@ class GpuReadinessProvider(dynamic.ResourceProvider):
 
     @in_plain_words
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        return dynamic.DiffResult(changes=any(olds.get(key) != news.get(key) for key in WAITED_FOR), replaces=[])
+        return dynamic.DiffResult(
+            changes=any(olds.get(key) != news.get(key) for key in WAITED_FOR), replaces=[]
+        )
 
     @in_plain_words
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
@@ -113,10 +131,18 @@ class GpuReadiness(dynamic.Resource, module="holdfast", name="GpuReadiness"):
         timeout_seconds: int,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        """`expectation`: see `Expectation.from_props`; `triggers`: anything whose change means waiting again."""
+        """`expectation`: see `Expectation.from_props`; `triggers`: anything whose change means waiting
+        again.
+        """
         props: dict[str, Any] = {
-            "kubeconfig": kubeconfig, "context": context, "cluster": cluster, "namespace": namespace,
-            "expectation": dict(expectation), "triggers": dict(triggers), "timeoutSeconds": timeout_seconds, "ready": None,
+            "kubeconfig": kubeconfig,
+            "context": context,
+            "cluster": cluster,
+            "namespace": namespace,
+            "expectation": dict(expectation),
+            "triggers": dict(triggers),
+            "timeoutSeconds": timeout_seconds,
+            "ready": None,
         }
         super().__init__(GpuReadinessProvider(), name, props, opts)
 

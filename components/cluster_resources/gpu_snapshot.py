@@ -1,4 +1,6 @@
-"""What the cluster says about its GPU stack, as plain frozen data. Made from the API's own objects, live or from files."""
+"""What the cluster says about its GPU stack, as plain frozen data. Made from the API's own objects, live
+or from files.
+"""
 
 from __future__ import annotations
 
@@ -100,8 +102,13 @@ def observe(cluster: Cluster, namespace: str) -> Snapshot:
 
 
 def snapshot_of(
-    *, nodes: Iterable[Json] = (), daemonsets: Iterable[Json] = (), deployments: Iterable[Json] = (),
-    pods: Iterable[Json] = (), events: Iterable[Json] = (), runtime_classes: Iterable[Json] = (),
+    *,
+    nodes: Iterable[Json] = (),
+    daemonsets: Iterable[Json] = (),
+    deployments: Iterable[Json] = (),
+    pods: Iterable[Json] = (),
+    events: Iterable[Json] = (),
+    runtime_classes: Iterable[Json] = (),
     cluster_policy: Json | None = None,
 ) -> Snapshot:
     """The snapshot of API objects."""
@@ -202,7 +209,12 @@ def _latest_warnings(events: Iterable[Json]) -> dict[tuple[str, str], str]:
     for event in events:
         about = event.get("involvedObject") or {}
         key = (about.get("kind", ""), about.get("name", ""))
-        at = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp") or ""
+        at = (
+            event.get("lastTimestamp")
+            or event.get("eventTime")
+            or event["metadata"].get("creationTimestamp")
+            or ""
+        )
         if key not in newest or at >= newest[key][0]:
             newest[key] = (at, _clip(f"{event.get('reason', '')}: {event.get('message', '')}"))
     return {key: text for key, (_, text) in newest.items()}

@@ -1,10 +1,11 @@
 """The dynamic resource that removes a Job before its own deletion, and waits until its Pods are gone.
 
 The training Job carries `pulumi.com/skipAwait`, and the provider then returns from its deletion at once
-(pulumi-kubernetes, pkg/metadata/overrides.go, `allowsSkipAwaitWithDelete`; #1232, #3154) while the Job is still there, held
-by its terminating Pod. Three things would break: a replacement of the same name is applied onto the dying object and
-disappears with it; two attempts write at once; a claim or namespace waits for a Pod that nobody speaks of. So this resource
-depends on the Job, hence goes first, and its deletion is the waiting one. The Job's own deletion then finds nothing to do.
+(pulumi-kubernetes, pkg/metadata/overrides.go, `allowsSkipAwaitWithDelete`; #1232, #3154) while the Job is
+still there, held by its terminating Pod. Three things would break: a replacement of the same name is applied
+onto the dying object and disappears with it; two attempts write at once; a claim or namespace waits for a Pod
+that nobody speaks of. So this resource depends on the Job, hence goes first, and its deletion is the waiting
+one. The Job's own deletion then finds nothing to do.
 """
 
 from __future__ import annotations
@@ -38,15 +39,22 @@ def remove_job(
 ) -> None:
     """Delete the Job with this uid, no other of its name, and wait for the end of its Pods.
 
-    Raises `ClusterProblem` if a Pod does not end in its grace period. A Job or namespace that is gone is no error.
+    Raises `ClusterProblem` if a Pod does not end in its grace period. A Job or namespace that is gone is no
+    error.
     """
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{job}"
     live = cluster.get(path)
     if live and live["metadata"]["uid"] == uid and not live["metadata"].get("deletionTimestamp"):
         try:
-            cluster.delete(path, {
-                "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground", "preconditions": {"uid": uid},
-            })
+            cluster.delete(
+                path,
+                {
+                    "kind": "DeleteOptions",
+                    "apiVersion": "v1",
+                    "propagationPolicy": "Foreground",
+                    "preconditions": {"uid": uid},
+                },
+            )
         except ChangedMeanwhile:
             say(f"Job {namespace}/{job} was replaced by somebody else while it was being removed.")
     started = spoke = clock()
@@ -57,10 +65,11 @@ def remove_job(
             return
         if now - started > grace_seconds + SLACK_SECONDS:
             raise ClusterProblem(
-                f"Job {namespace}/{job} is not gone {now - started:.0f} s after its deletion: {', '.join(left)} still there. "
-                "If the node is dead, bring it back, or fence it and tell Kubernetes "
-                "(`kubectl taint node NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`). Do not force-delete the "
-                "Pod: its process may go on writing checkpoints. Then run the same command again."
+                f"Job {namespace}/{job} is not gone {now - started:.0f} s after its deletion: "
+                f"{', '.join(left)} still there. If the node is dead, bring it back, or fence it and tell "
+                "Kubernetes (`kubectl taint node NODE "
+                "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`). Do not force-delete the Pod: "
+                "its process may go on writing checkpoints. Then run the same command again."
             )
         if now - spoke >= SPEAK_SECONDS:
             say(f"Job {namespace}/{job}, {now - started:.0f} s: waiting for the end of {', '.join(left)}.")
@@ -69,7 +78,11 @@ def remove_job(
 
 
 def _left(cluster: Cluster, namespace: str, path: str, uid: str) -> list[str]:
-    pods = items(cluster, f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"batch.kubernetes.io/controller-uid={uid}")
+    pods = items(
+        cluster,
+        f"/api/v1/namespaces/{namespace}/pods",
+        labelSelector=f"batch.kubernetes.io/controller-uid={uid}",
+    )
     live = cluster.get(path)
     job = ["the Job"] if live and live["metadata"]["uid"] == uid else []
     return [_pod_text(pod) for pod in pods] + job
@@ -86,10 +99,13 @@ class JobRemovalProvider(dynamic.ResourceProvider):
 
     @in_plain_words
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
-        # The uid is unknown when the Job is to be replaced: this resource is then removed first, and the Job with it.
+        # The uid is unknown when the Job is to be replaced: this resource is then removed first, and the Job
+        # with it.
         replaces = [key for key in ("uid", "namespace", "job") if olds.get(key) != news.get(key)]
         moved = any(olds.get(key) != news.get(key) for key in ("kubeconfig", "context", "graceSeconds"))
-        return dynamic.DiffResult(changes=bool(replaces) or moved, replaces=replaces, delete_before_replace=True)
+        return dynamic.DiffResult(
+            changes=bool(replaces) or moved, replaces=replaces, delete_before_replace=True
+        )
 
     @in_plain_words
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
@@ -103,7 +119,11 @@ class JobRemovalProvider(dynamic.ResourceProvider):
     def delete(self, _id: str, props: dict[str, Any]) -> None:
         cluster = connect(props["kubeconfig"], props["context"])
         remove_job(
-            cluster, props["namespace"], props["job"], props["uid"], float(props["graceSeconds"]),
+            cluster,
+            props["namespace"],
+            props["job"],
+            props["uid"],
+            float(props["graceSeconds"]),
             lambda text: print(text, file=sys.stderr, flush=True),
         )
 
@@ -123,9 +143,15 @@ class JobRemoval(dynamic.Resource, module="holdfast", name="JobRemoval"):
         grace_seconds: int,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        """`job` and `uid` are the Job's outputs, so that this resource follows it; `grace_seconds` is its Pod's."""
+        """`job` and `uid` are the Job's outputs, so that this resource follows it; `grace_seconds` is its
+        Pod's.
+        """
         props: dict[str, Any] = {
-            "kubeconfig": kubeconfig, "context": context, "namespace": namespace, "job": job, "uid": uid,
+            "kubeconfig": kubeconfig,
+            "context": context,
+            "namespace": namespace,
+            "job": job,
+            "uid": uid,
             "graceSeconds": grace_seconds,
         }
         super().__init__(JobRemovalProvider(), name, props, opts)

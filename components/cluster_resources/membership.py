@@ -1,11 +1,14 @@
-"""Which nodes are a pool's, and the exact change that makes one a member or lets it go. Pure: nodes in, patches out.
+"""Which nodes are a pool's, and the exact change that makes one a member or lets it go. Pure: nodes in,
+patches out.
 
 A node's taints are one atomic list, so a server-side apply patch of it takes other people's taints away
-(pulumi-kubernetes#2750; tried on a real node). Here only one element is added or removed, in a merge patch that carries
-the node's resourceVersion: whoever changed the node in between makes the write fail, and it is decided again.
+(pulumi-kubernetes#2750; tried on a real node). Here only one element is added or removed, in a merge patch
+that carries the node's resourceVersion: whoever changed the node in between makes the write fail, and it is
+decided again.
 
-What we wrote is noted in an annotation *on the node*, in the same patch. So a label or taint that was there before us
-stays after us, a half-finished `up` forgets nothing, and two stacks can not claim one node without seeing each other.
+What we wrote is noted in an annotation *on the node*, in the same patch. So a label or taint that was there
+before us stays after us, a half-finished `up` forgets nothing, and two stacks can not claim one node without
+seeing each other.
 """
 
 from __future__ import annotations
@@ -88,28 +91,37 @@ def taint_text(taint: Mapping[str, Any]) -> str:
 
 
 def join(node: Json, membership: Membership) -> Change | None:
-    """The write that makes the node a member, None if it is one. Raises `NodeConflict` for another's value."""
+    """The write that makes the node a member, None if it is one. Raises `NodeConflict` for another's
+    value.
+    """
     name, note = name_of(node), _Note.of(node)
     if note.owner not in (None, membership.owner):
         raise NodeConflict(
-            f"Node {name} belongs to {note.owner} already, so pool {membership.pool} ({membership.owner}) can not take it. "
-            "A node has one pool: change selectNodes of one of the two. Was the pool renamed? Then first `pulumi up` without "
-            "the pool, which releases its nodes, and again with its new name."
+            f"Node {name} belongs to {note.owner} already, so pool {membership.pool} ({membership.owner}) "
+            "can not take it. A node has one pool: change selectNodes of one of the two. Was the pool "
+            "renamed? Then first `pulumi up` without the pool, which releases its nodes, and again with "
+            "its new name."
         )
     what: list[str] = []
     labels, our_labels = _join_labels(node, note, membership, what)
     taints, our_taints = _join_taints(node, note, membership, what)
     new_note = json.dumps(
-        {"owner": membership.owner, "labels": our_labels, "taints": our_taints}, sort_keys=True, separators=(",", ":")
+        {"owner": membership.owner, "labels": our_labels, "taints": our_taints},
+        sort_keys=True,
+        separators=(",", ":"),
     )
-    annotations = {} if (node["metadata"].get("annotations") or {}).get(NOTE) == new_note else {NOTE: new_note}
+    annotations = (
+        {} if (node["metadata"].get("annotations") or {}).get(NOTE) == new_note else {NOTE: new_note}
+    )
     if annotations and not what:
         what.append("note the pool")
     return _change(node, labels, annotations, taints, what)
 
 
 def leave(node: Json, owner: str) -> Change | None:
-    """The write that takes away what is ours and still has our value; None if the owner does not hold the node."""
+    """The write that takes away what is ours and still has our value; None if the owner does not hold the
+    node.
+    """
     note = _Note.of(node)
     if note.owner != owner:
         return None
@@ -136,9 +148,9 @@ def _join_labels(
             continue
         if key in live and live[key] != note.labels.get(key):
             raise NodeConflict(
-                f"Node {name_of(node)} has the label {key}={live[key]}, which is not ours, and pool {membership.pool} wants "
-                f"{key}={value}. Choose another label in the pool's labels, or remove that one: "
-                f"`kubectl label node {name_of(node)} {key}-`."
+                f"Node {name_of(node)} has the label {key}={live[key]}, which is not ours, and pool "
+                f"{membership.pool} wants {key}={value}. Choose another label in the pool's labels, or "
+                f"remove that one: `kubectl label node {name_of(node)} {key}-`."
             )
         patch[key] = ours[key] = value
         what.append(f"set label {key}={value}")
@@ -152,7 +164,11 @@ def _join_labels(
 def _join_taints(
     node: Json, note: _Note, membership: Membership, what: list[str]
 ) -> tuple[list[Json] | None, list[dict[str, str]]]:
-    wanted = {"key": membership.taint["key"], "value": membership.taint.get("value") or "", "effect": membership.taint["effect"]}
+    wanted = {
+        "key": membership.taint["key"],
+        "value": membership.taint.get("value") or "",
+        "effect": membership.taint["effect"],
+    }
     old = list((node.get("spec") or {}).get("taints") or [])
     # Ours from an earlier configuration: another key, effect or value than wanted now, and untouched since.
     stale = [t for t in old if any(_same(t, ours) for ours in note.taints) and not _same(t, wanted)]
@@ -164,9 +180,10 @@ def _join_taints(
         return [*kept, {k: v for k, v in wanted.items() if v}], [wanted]
     if not _same(there, wanted):
         raise NodeConflict(
-            f"Node {name_of(node)} has the taint {taint_text(there)}, which is not ours, and pool {membership.pool} wants "
-            f"{taint_text(wanted)}; a node has one taint per key and effect. Choose another taint for the pool, or remove "
-            f"that one: `kubectl taint node {name_of(node)} {there['key']}:{there['effect']}-`."
+            f"Node {name_of(node)} has the taint {taint_text(there)}, which is not ours, and pool "
+            f"{membership.pool} wants {taint_text(wanted)}; a node has one taint per key and effect. "
+            f"Choose another taint for the pool, or remove that one: `kubectl taint node {name_of(node)} "
+            f"{there['key']}:{there['effect']}-`."
         )
     ours = [wanted] if any(_same(there, noted) for noted in note.taints) else []
     return (kept if stale else None), ours
@@ -181,7 +198,10 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _change(
-    node: Json, labels: Mapping[str, str | None], annotations: Mapping[str, str | None], taints: list[Json] | None,
+    node: Json,
+    labels: Mapping[str, str | None],
+    annotations: Mapping[str, str | None],
+    taints: list[Json] | None,
     what: list[str],
 ) -> Change | None:
     if not labels and not annotations and taints is None:

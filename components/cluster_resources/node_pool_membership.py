@@ -1,8 +1,9 @@
 """The dynamic resource that keeps one label set and one taint on every node of a self-managed pool.
 
-How a node that joins later is found by a plain `up`, with no refresh: the engine calls `check` at every preview and
-update, and `check` looks at the cluster. The nodes that it finds become the input `nodes`, and what is to be done on
-them the input `changes`; a difference there is the diff. With nothing to do both are as before and the preview is empty.
+How a node that joins later is found by a plain `up`, with no refresh: the engine calls `check` at every
+preview and update, and `check` looks at the cluster. The nodes that it finds become the input `nodes`, and
+what is to be done on them the input `changes`; a difference there is the diff. With nothing to do both are as
+before and the preview is empty.
 """
 
 from __future__ import annotations
@@ -32,12 +33,16 @@ def plan(nodes: list[Json], props: Mapping[str, Any]) -> tuple[list[str], list[C
     members = [node for node in nodes if selects(props["selector"], node)]
     names = sorted(name_of(node) for node in members)
     leaving = [node for node in held_by(membership.owner, nodes) if name_of(node) not in names]
-    changes = [join(node, membership) for node in members] + [leave(node, membership.owner) for node in leaving]
+    changes = [join(node, membership) for node in members] + [
+        leave(node, membership.owner) for node in leaving
+    ]
     return names, [change for change in changes if change is not None]
 
 
 class NodePoolMembershipProvider(dynamic.ResourceProvider):
-    """Read-modify-write under the node's resourceVersion. Has no state of its own, so that it pickles by reference."""
+    """Read-modify-write under the node's resourceVersion. Has no state of its own, so that it pickles by
+    reference.
+    """
 
     serialize_as_secret_always = False
 
@@ -58,7 +63,9 @@ class NodePoolMembershipProvider(dynamic.ResourceProvider):
     @in_plain_words
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> dynamic.DiffResult:
         replaces = [key for key in IDENTITY if olds.get(key) != news.get(key)]
-        changed = bool(replaces or news.get("changes")) or any(olds.get(key) != news.get(key) for key in DECLARED)
+        changed = bool(replaces or news.get("changes")) or any(
+            olds.get(key) != news.get(key) for key in DECLARED
+        )
         return dynamic.DiffResult(changes=changed, replaces=replaces, delete_before_replace=True)
 
     @in_plain_words
@@ -73,7 +80,9 @@ class NodePoolMembershipProvider(dynamic.ResourceProvider):
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
         """`nodes` becomes the nodes that have all of it; one that lost something is missing there."""
         nodes = items(connect(props["kubeconfig"], props["context"]), NODES)
-        complete = [name_of(node) for node in nodes if selects(props["selector"], node) and _is_member(node, props)]
+        complete = [
+            name_of(node) for node in nodes if selects(props["selector"], node) and _is_member(node, props)
+        ]
         return dynamic.ReadResult(id_, {**_declared(props), "nodes": sorted(complete)})
 
     @in_plain_words
@@ -104,10 +113,19 @@ class NodePoolMembership(dynamic.Resource, module="holdfast", name="NodePoolMemb
         taint: Mapping[str, str],
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        """`selector`: `{"matchLabels": {…}}` or `{"names": […]}`; `taint`: key, value, effect; `cluster`: its identity."""
+        """`selector`: `{"matchLabels": {…}}` or `{"names": […]}`; `taint`: key, value, effect; `cluster`:
+        its identity.
+        """
         props: dict[str, Any] = {
-            "kubeconfig": kubeconfig, "context": context, "cluster": cluster, "owner": owner, "pool": pool,
-            "selector": dict(selector), "labels": dict(labels), "taint": dict(taint), "nodes": None,
+            "kubeconfig": kubeconfig,
+            "context": context,
+            "cluster": cluster,
+            "owner": owner,
+            "pool": pool,
+            "selector": dict(selector),
+            "labels": dict(labels),
+            "taint": dict(taint),
+            "nodes": None,
         }
         super().__init__(NodePoolMembershipProvider(), name, props, opts)
 
@@ -128,7 +146,9 @@ def _apply(props: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(cluster: Cluster, node: str, decide: Callable[[Json], Change | None]) -> None:
-    """Read the node, decide, write under its resourceVersion; again if somebody else wrote first. A gone node is done."""
+    """Read the node, decide, write under its resourceVersion; again if somebody else wrote first. A gone
+    node is done.
+    """
     for _ in _tries():
         live = cluster.get(f"{NODES}/{node}")
         change = decide(live) if live else None
@@ -140,8 +160,9 @@ def _write(cluster: Cluster, node: str, decide: Callable[[Json], Change | None])
         except ChangedMeanwhile:
             continue
     raise ClusterProblem(
-        f"Node {node} was changed by somebody else at each of {ATTEMPTS} tries to write its labels and taint. "
-        f"Look who writes to it (`kubectl get node {node} -o yaml --show-managed-fields`) and run `pulumi up` again."
+        f"Node {node} was changed by somebody else at each of {ATTEMPTS} tries to write its labels and "
+        f"taint. Look who writes to it (`kubectl get node {node} -o yaml --show-managed-fields`) and run "
+        "`pulumi up` again."
     )
 
 
@@ -157,13 +178,15 @@ def _refuse_missing(nodes: list[Json], props: Mapping[str, Any]) -> None:
     if missing:
         raise ClusterProblem(
             f"Pool {pool} names nodes that the cluster does not have: {', '.join(missing)}. It has: "
-            f"{', '.join(sorted(present)) or 'none'}. Correct selectNodes.names of the pool in holdfast:nodePools."
+            f"{', '.join(sorted(present)) or 'none'}. Correct selectNodes.names of the pool in "
+            "holdfast:nodePools."
         )
     if not any(selects(selector, node) for node in nodes):
         wanted = ",".join(f"{key}={value}" for key, value in sorted(selector["matchLabels"].items()))
         raise ClusterProblem(
-            f"Pool {pool} has no node: none of {', '.join(sorted(present)) or 'the cluster (it has no nodes)'} has the "
-            f"labels {wanted}. Label the GPU nodes (`kubectl label node NAME {wanted.replace(',', ' ')}`), or correct "
+            f"Pool {pool} has no node: none of "
+            f"{', '.join(sorted(present)) or 'the cluster (it has no nodes)'} has the labels {wanted}. "
+            f"Label the GPU nodes (`kubectl label node NAME {wanted.replace(',', ' ')}`), or correct "
             "selectNodes.matchLabels of the pool in holdfast:nodePools."
         )
 

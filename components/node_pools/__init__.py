@@ -1,5 +1,6 @@
-"""GPU node pools by kind. Each kind is a module of its own, imported only when it is used, so that only the SDK of the
-cloud in use is loaded. A new kind is one line in `KINDS` and one module with `create`."""
+"""GPU node pools by kind. Each kind is a module of its own, imported only when it is used, so that only
+the SDK of the cloud in use is loaded. A new kind is one line in `KINDS` and one module with `create`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A pool of nodes that exist already: the stack adds the pool's labels and taint, and takes them away again."""
+"""A pool of nodes that exist already: the stack adds the pool's labels and taint, and takes them away
+again.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from components.node_pools import GpuNodePoolArgs
 
 
 class SelfManagedGpuNodePool(pulumi.ComponentResource):
-    """Labels and taint on every node that the pool selects; one that joins later gets them with the next `up`."""
+    """Labels and taint on every node that the pool selects; one that joins later gets them with the next
+    `up`.
+    """
 
     name: str
     nodes: pulumi.Output[list[str]]
@@ -21,8 +25,11 @@ class SelfManagedGpuNodePool(pulumi.ComponentResource):
         super().__init__("holdfast:nodepools:SelfManagedGpuNodePool", name, None, opts)
         plan = args.plan
         selector: dict[str, Any]
-        selector = {"names": list(plan.node_names)} if plan.node_names else {"matchLabels": dict(plan.match_labels)}
-        # No NodePatch: a node's taints are one atomic list (pulumi-kubernetes#2750), see cluster_resources/membership.py.
+        selector = (
+            {"names": list(plan.node_names)} if plan.node_names else {"matchLabels": dict(plan.match_labels)}
+        )
+        # No NodePatch: a node's taints are one atomic list (pulumi-kubernetes#2750), see
+        # cluster_resources/membership.py.
         membership = NodePoolMembership(
             name,
             kubeconfig=args.cluster.kubeconfig,

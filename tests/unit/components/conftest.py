@@ -1,16 +1,26 @@
-"""A cluster in memory: the few API calls that the dynamic resources make, with resource versions as the real one has."""
+"""What the tests of the components stand on: a cluster in memory, and an engine that records the program."""
 
 from __future__ import annotations
 
 import copy
+import json
+import runpy
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import pulumi
 import pytest
+import yaml
+from pulumi.runtime import mocks, settings
 
 from components.cluster_resources.errors import ChangedMeanwhile
 
 Json = dict[str, Any]
+Change = Callable[[Json], Any]
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -27,7 +37,9 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 class FakeCluster:
-    """Objects by path. `before_patch` runs between a caller's read and its write: the place for somebody else's write."""
+    """Objects by path. `before_patch` runs between a caller's read and its write: the place for somebody
+    else's write.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[str, Json] = {}
@@ -37,11 +49,16 @@ class FakeCluster:
         self.deletes: list[tuple[str, Json]] = []
         self._version = 100
 
-    def add_node(self, name: str, labels: dict[str, str] | None = None, taints: list[Json] | None = None) -> None:
-        self.put(f"/api/v1/nodes/{name}", {
-            "metadata": {"name": name, "labels": labels or {}, "annotations": {}},
-            "spec": {"taints": taints} if taints else {},
-        })
+    def add_node(
+        self, name: str, labels: dict[str, str] | None = None, taints: list[Json] | None = None
+    ) -> None:
+        self.put(
+            f"/api/v1/nodes/{name}",
+            {
+                "metadata": {"name": name, "labels": labels or {}, "annotations": {}},
+                "spec": {"taints": taints} if taints else {},
+            },
+        )
 
     def put(self, path: str, body: Json) -> None:
         self._version += 1
@@ -82,3 +99,137 @@ class FakeCluster:
 @pytest.fixture
 def cluster() -> FakeCluster:
     return FakeCluster()
+
+
+def _kind(type_: str) -> str:
+    return type_.replace("/", ":").split(":")[-1]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One registration: inputs, and the options as the engine gets them."""
+
+    type: str
+    name: str
+    inputs: Json
+    parent: str
+    """Kind and name."""
+    provider: str
+    depends_on: frozenset[tuple[str, str]]
+    """Kind and name of each."""
+    retained: bool
+    delete_before_replace: bool
+
+    @property
+    def kind(self) -> str:
+        """The last part of the type."""
+        return _kind(self.type)
+
+
+def _kind_and_name(urn: str) -> tuple[str, str]:
+    qualified, name = urn.split("::")[2:]
+    return _kind(qualified.split("$")[-1]), name
+
+
+@dataclass
+class Program:
+    """Everything that one run of the program registered."""
+
+    resources: list[Recorded] = field(default_factory=list)
+    outputs: Json = field(default_factory=dict)
+
+    def one(self, kind: str, name: str | None = None) -> Recorded:
+        found = [r for r in self.resources if r.kind == kind and name in (None, r.name)]
+        assert len(found) == 1, [r.name for r in found]
+        return found[0]
+
+    def reaches(self, resource: Recorded, kind: str, name: str) -> bool:
+        """True if `resource` is made after the other one, directly or by way of others."""
+        after = {(r.kind, r.name): r.depends_on for r in self.resources}
+        seen: set[tuple[str, str]] = set()
+        ahead = set(resource.depends_on)
+        while ahead:
+            one = ahead.pop()
+            if one not in seen:
+                seen.add(one)
+                ahead |= after[one]
+        return (kind, name) in seen
+
+
+class Providers(mocks.Mocks):
+    """Answers as the providers would; at a preview what only a real run knows stays unknown."""
+
+    def __init__(self, preview: bool) -> None:
+        self.preview = preview
+
+    def call(self, args: mocks.MockCallArgs) -> Any:
+        raise AssertionError(f"the program asks {args.token}")
+
+    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str, Json]:
+        known = {
+            "Release": {"status": {"revision": 1}},
+            "NodePoolMembership": {"nodes": ["gpu-0", "gpu-1"]},
+            "GpuReadiness": {"ready": True},
+        }
+        outputs = dict(args.inputs)
+        if not self.preview:
+            outputs.update(known.get(_kind(args.typ), {}))
+            if "metadata" in outputs:
+                outputs["metadata"] = {**outputs["metadata"], "uid": f"uid of {args.name}"}
+        return f"{args.name}-id", outputs
+
+
+class Monitor(mocks.MockMonitor):
+    """The mock engine, which also keeps the options."""
+
+    def __init__(self, providers: Providers, program: Program) -> None:
+        super().__init__(providers)
+        self._program = program
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802
+        if request.type != "pulumi:pulumi:Stack":
+            inputs = pulumi.runtime.rpc.deserialize_properties(request.object, keep_unknowns=True)
+            inputs.pop("__provider", None)
+            recorded = Recorded(
+                request.type,
+                request.name,
+                inputs,
+                " ".join(_kind_and_name(request.parent)),
+                request.provider,
+                frozenset(_kind_and_name(urn) for urn in request.dependencies),
+                request.retainOnDelete,
+                request.deleteBeforeReplace,
+            )
+            self._program.resources.append(recorded)
+        return super().RegisterResource(request)
+
+
+def _run(change: Change = lambda config: None, *, preview: bool = False) -> Program:
+    """Run `__main__.py` with the tracked dev configuration, changed, and record what it registers."""
+    config = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())["config"]
+    change(config)
+    program = Program()
+    providers = Providers(preview)
+    settings.set_root_resource(None)
+    monitor = Monitor(providers, program)
+    mocks.set_mocks(providers, project="holdfast", stack="dev", preview=preview, monitor=monitor)
+    pulumi.runtime.set_all_config({k: v if isinstance(v, str) else json.dumps(v) for k, v in config.items()})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        patch.setenv("HOLDFAST_KUBECONFIG", "/state/kubeconfig")
+        patch.setenv("HOLDFAST_TRAINER_IMAGE", "docker.io/holdfast/trainer@sha256:" + "a" * 64)
+        pulumi.runtime.test(lambda: runpy.run_path(str(ROOT / "__main__.py")) and None)()
+    program.outputs = dict(settings.get_root_resource().outputs)
+    return program
+
+
+@pytest.fixture
+def program() -> Callable[..., Program]:
+    """Runs the program: `program(change, preview=False)`."""
+    return _run
+
+
+@pytest.fixture(scope="session")
+def dev() -> Program:
+    """One run of the dev environment for all tests that only look."""
+    return _run()

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from components.cluster_resources.access import connect, items
-from components.cluster_resources.errors import ChangedMeanwhile, ClusterProblem
+from components.cluster_resources.errors import ChangedMeanwhile, ClusterProblem, ClusterUnreachable
 
 
 class Api(BaseHTTPRequestHandler):
@@ -25,10 +25,15 @@ class Api(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
-        Api.asked.append({
-            "method": self.command, "path": self.path, "body": body,
-            "type": self.headers.get("Content-Type"), "authorization": self.headers.get("Authorization"),
-        })
+        Api.asked.append(
+            {
+                "method": self.command,
+                "path": self.path,
+                "body": body,
+                "type": self.headers.get("Content-Type"),
+                "authorization": self.headers.get("Authorization"),
+            }
+        )
         status, answer = Api.answer
         data = json.dumps(answer).encode()
         self.send_response(status)
@@ -53,17 +58,24 @@ def server() -> Iterator[str]:
 
 def kubeconfig(folder: Path, server: str) -> str:
     path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump({
-        "apiVersion": "v1", "kind": "Config", "current-context": "production",
-        "clusters": [
-            {"name": "a", "cluster": {"server": server}}, {"name": "b", "cluster": {"server": "http://127.0.0.1:9"}},
-        ],
-        "users": [{"name": "u", "user": {"token": "t0ken"}}],
-        "contexts": [
-            {"name": "dev", "context": {"cluster": "a", "user": "u"}},
-            {"name": "production", "context": {"cluster": "b", "user": "u"}},
-        ],
-    }))
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "production",
+                "clusters": [
+                    {"name": "a", "cluster": {"server": server}},
+                    {"name": "b", "cluster": {"server": "http://127.0.0.1:9"}},
+                ],
+                "users": [{"name": "u", "user": {"token": "t0ken"}}],
+                "contexts": [
+                    {"name": "dev", "context": {"cluster": "a", "user": "u"}},
+                    {"name": "production", "context": {"cluster": "b", "user": "u"}},
+                ],
+            }
+        )
+    )
     return str(path)
 
 
@@ -107,7 +119,10 @@ def test_a_write_onto_a_changed_object_is_told_apart(api: Any) -> None:
 
 def test_a_missing_right_is_told_with_the_right_that_is_needed(api: Any) -> None:
     Api.answer = (403, {"message": 'nodes is forbidden: User "ci" cannot list resource "nodes"'})
-    with pytest.raises(ClusterProblem, match=r'refuses GET /api/v1/nodes: nodes is forbidden: User "ci".*nodes: list and patch'):
+    with pytest.raises(
+        ClusterProblem,
+        match=r'refuses GET /api/v1/nodes: nodes is forbidden: User "ci".*nodes: list and patch',
+    ):
         items(api, "/api/v1/nodes")
 
 
@@ -115,6 +130,12 @@ def test_an_error_of_the_server_is_told_with_its_message(api: Any) -> None:
     Api.answer = (422, {"message": "Node is invalid"})
     with pytest.raises(ClusterProblem, match="answers PATCH /api/v1/nodes/gpu-0 with 422: Node is invalid"):
         api.patch("/api/v1/nodes/gpu-0", {})
+
+
+def test_a_server_that_is_too_busy_counts_as_unreachable_for_now(api: Any) -> None:
+    Api.answer = (503, {"message": "try again"})
+    with pytest.raises(ClusterUnreachable):
+        items(api, "/api/v1/nodes")
 
 
 def test_an_unreachable_cluster_is_told_in_one_sentence_with_context_and_file(tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ TAINT = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
 TOLERATION = {"key": "dedicated", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"}
 POOL = PoolExpectation("gpu", ("gpu-0", "gpu-1"), 1, TAINT)
 EXPECTED = Expectation(
-    pools=(POOL,), runtime_classes=("nvidia",), absent_daemonsets=("nvidia-driver-daemonset",),
+    pools=(POOL,),
+    runtime_classes=("nvidia",),
+    absent_daemonsets=("nvidia-driver-daemonset",),
 )
 
 World = dict[str, Any]
@@ -34,7 +36,8 @@ def a_node(name: str) -> World:
         "spec": {"taints": [TAINT]},
         "status": {
             "conditions": [{"type": "Ready", "status": "True"}],
-            "capacity": {"nvidia.com/gpu": "1"}, "allocatable": {"nvidia.com/gpu": "1"},
+            "capacity": {"nvidia.com/gpu": "1"},
+            "allocatable": {"nvidia.com/gpu": "1"},
         },
     }
 
@@ -59,20 +62,36 @@ def a_pod(name: str, controller: str, node: str) -> World:
 def world() -> World:
     """The real controller's objects when all is well."""
     daemonsets = [
-        a_daemonset(VALIDATOR), a_daemonset(NFD_WORKER),
+        a_daemonset(VALIDATOR),
+        a_daemonset(NFD_WORKER),
         a_daemonset(DEVICE_PLUGIN, {"nvidia.com/gpu.deploy.device-plugin": "true"}),
     ]
     return {
         "nodes": [a_node("gpu-0"), a_node("gpu-1")],
         "daemonsets": daemonsets,
-        "deployments": [{
-            "metadata": {"name": "gpu-operator", "generation": 1}, "spec": {"replicas": 1},
-            "status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
-        }],
-        "pods": [a_pod(f"{d['metadata']['name']}-{n}", d["metadata"]["name"], n) for d in daemonsets for n in POOL.nodes],
+        "deployments": [
+            {
+                "metadata": {"name": "gpu-operator", "generation": 1},
+                "spec": {"replicas": 1},
+                "status": {
+                    "observedGeneration": 1,
+                    "replicas": 1,
+                    "updatedReplicas": 1,
+                    "availableReplicas": 1,
+                },
+            }
+        ],
+        "pods": [
+            a_pod(f"{d['metadata']['name']}-{n}", d["metadata"]["name"], n)
+            for d in daemonsets
+            for n in POOL.nodes
+        ],
         "runtime_classes": [{"metadata": {"name": "nvidia"}, "handler": "nvidia"}],
         "cluster_policy": {
-            "status": {"state": "ready", "conditions": [{"type": "Ready", "status": "True", "reason": "Reconciled"}]}
+            "status": {
+                "state": "ready",
+                "conditions": [{"type": "Ready", "status": "True", "reason": "Reconciled"}],
+            }
         },
     }
 
@@ -102,8 +121,14 @@ def test_an_untolerated_pool_taint_is_a_fault_though_the_policy_says_ready(world
     plugin["status"].update(desiredNumberScheduled=0, numberReady=0)
     without_pods(world, DEVICE_PLUGIN)
     text = told(world)
-    assert f"FAULT DaemonSet {DEVICE_PLUGIN} does not tolerate the taint dedicated=gpu:NoSchedule of pool gpu" in text
-    assert "{key: dedicated, operator: Equal, value: gpu, effect: NoSchedule} to the chart value daemonsets.tolerations" in text
+    assert (
+        f"FAULT DaemonSet {DEVICE_PLUGIN} does not tolerate the taint dedicated=gpu:NoSchedule of pool gpu"
+        in text
+    )
+    assert (
+        "{key: dedicated, operator: Equal, value: gpu, effect: NoSchedule} to the chart value "
+        "daemonsets.tolerations" in text
+    )
 
 
 def test_an_untolerating_feature_discovery_names_its_own_chart_value(world: World) -> None:
@@ -127,25 +152,48 @@ def test_a_second_owner_of_the_driver_is_a_fault(world: World) -> None:
     assert "FAULT DaemonSet nvidia-driver-daemonset exists, but the table of owners" in told(world)
 
 
-def test_a_wrong_number_of_gpus_in_the_configuration_is_a_fault_that_names_the_right_one(world: World) -> None:
-    find(world, "nodes", "gpu-0")["status"].update(capacity={"nvidia.com/gpu": "8"}, allocatable={"nvidia.com/gpu": "8"})
-    assert "FAULT Node gpu-0 has 8 nvidia.com/gpu, and pool gpu says gpusPerNode: 1. Write gpusPerNode: 8" in told(world)
+def test_a_wrong_number_of_gpus_in_the_configuration_is_a_fault_that_names_the_right_one(
+    world: World,
+) -> None:
+    find(world, "nodes", "gpu-0")["status"].update(
+        capacity={"nvidia.com/gpu": "8"}, allocatable={"nvidia.com/gpu": "8"}
+    )
+    assert (
+        "FAULT Node gpu-0 has 8 nvidia.com/gpu, and pool gpu says gpusPerNode: 1. Write gpusPerNode: 8"
+        in told(world)
+    )
 
 
 def image_pull(world: World) -> None:
     pod = find(world, "pods", f"{VALIDATOR}-gpu-1")
-    pod["status"] = {"containerStatuses": [{
-        "name": "validator", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling nvcr.io/x"}},
-    }]}
+    pod["status"] = {
+        "containerStatuses": [
+            {
+                "name": "validator",
+                "state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling nvcr.io/x"}},
+            }
+        ]
+    }
 
 
 def no_handler(world: World) -> None:
     find(world, "pods", f"{DEVICE_PLUGIN}-gpu-0")["status"] = {}
     about = {"kind": "Pod", "name": f"{DEVICE_PLUGIN}-gpu-0"}
     world["events"] = [
-        {"metadata": {}, "involvedObject": about, "reason": "Older", "message": "x", "lastTimestamp": "2026-01-01T00:00:00Z"},
-        {"metadata": {}, "involvedObject": about, "reason": "FailedCreatePodSandBox", "lastTimestamp": "2026-01-01T00:01:00Z",
-         "message": 'failed to get sandbox runtime: no runtime for "nvidia" is configured'},
+        {
+            "metadata": {},
+            "involvedObject": about,
+            "reason": "Older",
+            "message": "x",
+            "lastTimestamp": "2026-01-01T00:00:00Z",
+        },
+        {
+            "metadata": {},
+            "involvedObject": about,
+            "reason": "FailedCreatePodSandBox",
+            "lastTimestamp": "2026-01-01T00:01:00Z",
+            "message": 'failed to get sandbox runtime: no runtime for "nvidia" is configured',
+        },
     ]
 
 
@@ -161,10 +209,14 @@ def maintenance(world: World) -> None:
 
 def refused_pods(world: World) -> None:
     without_pods(world, VALIDATOR)
-    world["events"] = [{
-        "metadata": {}, "involvedObject": {"kind": "DaemonSet", "name": VALIDATOR}, "reason": "FailedCreate",
-        "message": "violates PodSecurity",
-    }]
+    world["events"] = [
+        {
+            "metadata": {},
+            "involvedObject": {"kind": "DaemonSet", "name": VALIDATOR},
+            "reason": "FailedCreate",
+            "message": "violates PodSecurity",
+        }
+    ]
 
 
 def stale(world: World) -> None:
@@ -183,29 +235,63 @@ def policy(state: str, status: str, reason: str, message: str = "") -> Callable[
     ("change", "sentence"),
     [
         (image_pull, "validator: ImagePullBackOff: Back-off pulling nvcr.io/x"),
-        (no_handler, 'FailedCreatePodSandBox: failed to get sandbox runtime: no runtime for "nvidia" is configured'),
-        (unlabelled, "gpu-0: the operator has not labelled it nvidia.com/gpu.deploy.device-plugin=true"),
+        (
+            no_handler,
+            'FailedCreatePodSandBox: failed to get sandbox runtime: no runtime for "nvidia" is configured',
+        ),
+        (unlabelled, "gpu-0: not labelled nvidia.com/gpu.deploy.device-plugin=true by the operator"),
         (maintenance, "gpu-0: its taint maintenance:NoSchedule is not tolerated"),
         (refused_pods, "FailedCreate: violates PodSecurity"),
-        (stale, f"DaemonSet {VALIDATOR} has a ready Pod on 2 of 2 nodes of pool gpu (its controller has not counted"),
+        (
+            stale,
+            f"DaemonSet {VALIDATOR} has a ready Pod on 2 of 2 nodes of pool gpu (its controller has not "
+            "counted",
+        ),
         (policy("ready", "True", "NoGPUNodes"), "ClusterPolicy is ready (NoGPUNodes)."),
         (policy("ready", "True", "NFDLabelsMissing"), "ClusterPolicy is ready (NFDLabelsMissing)."),
-        (policy("notReady", "False", "OperandNotReady", "state-driver"), "ClusterPolicy is notReady (OperandNotReady: state-driver)."),
+        (
+            policy("notReady", "False", "OperandNotReady", "state-driver"),
+            "ClusterPolicy is notReady (OperandNotReady: state-driver).",
+        ),
         (lambda w: w.update(cluster_policy=None), "ClusterPolicy does not exist yet."),
         (lambda w: w.update(runtime_classes=[]), "RuntimeClass nvidia does not exist yet."),
         (lambda w: w.update(deployments=[]), "Deployment gpu-operator does not exist yet."),
-        (lambda w: w["deployments"][0]["metadata"].update(generation=2), "Deployment gpu-operator has 0 of 1 Pods available"),
-        (lambda w: w["deployments"][0]["status"].update(replicas=2), "Deployment gpu-operator has 0 of 1 Pods available"),
+        (
+            lambda w: w["deployments"][0]["metadata"].update(generation=2),
+            "Deployment gpu-operator has 0 of 1 Pods available",
+        ),
+        (
+            lambda w: w["deployments"][0]["status"].update(replicas=2),
+            "Deployment gpu-operator has 0 of 1 Pods available",
+        ),
         (lambda w: w.update(daemonsets=[]), f"DaemonSet {DEVICE_PLUGIN} does not exist yet."),
         (lambda w: w["nodes"].pop(), "Node gpu-1 of pool gpu is not in the cluster."),
-        (lambda w: w["nodes"][0]["status"].update(conditions=[
-            {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting"},
-        ]), "Node gpu-0 is not Ready (NodeStatusUnknown: Kubelet stopped posting)."),
-        (lambda w: w["nodes"][0]["status"].update(capacity={}, allocatable={}), "Node gpu-0 offers 0 nvidia.com/gpu, expected 1."),
-        (lambda w: w["nodes"][0]["status"].update(allocatable={"nvidia.com/gpu": "0"}), "Node gpu-0 offers 0 of its 1"),
+        (
+            lambda w: w["nodes"][0]["status"].update(
+                conditions=[
+                    {
+                        "type": "Ready",
+                        "status": "Unknown",
+                        "reason": "NodeStatusUnknown",
+                        "message": "Kubelet stopped posting",
+                    },
+                ]
+            ),
+            "Node gpu-0 is not Ready (NodeStatusUnknown: Kubelet stopped posting).",
+        ),
+        (
+            lambda w: w["nodes"][0]["status"].update(capacity={}, allocatable={}),
+            "Node gpu-0 offers 0 nvidia.com/gpu, expected 1.",
+        ),
+        (
+            lambda w: w["nodes"][0]["status"].update(allocatable={"nvidia.com/gpu": "0"}),
+            "Node gpu-0 offers 0 of its 1",
+        ),
     ],
 )
-def test_what_may_still_come_is_waited_for_and_told(world: World, change: Callable[[World], Any], sentence: str) -> None:
+def test_what_may_still_come_is_waited_for_and_told(
+    world: World, change: Callable[[World], Any], sentence: str
+) -> None:
     change(world)
     text = told(world)
     assert sentence in text and "FAULT" not in text
@@ -218,7 +304,9 @@ def test_another_gpu_node_outside_the_pools_does_not_matter(world: World) -> Non
 
 
 def test_a_cordon_does_not_keep_a_daemonset_away(world: World) -> None:
-    find(world, "nodes", "gpu-0")["spec"]["taints"].append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
+    find(world, "nodes", "gpu-0")["spec"]["taints"].append(
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    )
     assert told(world) == ""
 
 

@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 
 from components.cluster_resources import errors
-from components.cluster_resources.errors import ClusterProblem, in_plain_words
+from components.cluster_resources.errors import ClusterProblem, ClusterUnreachable, in_plain_words
 from components.cluster_resources.gpu_judgement import Expectation, PoolExpectation
 from components.cluster_resources.gpu_readiness import GpuReadinessProvider, wait_until_ready
 from components.cluster_resources.gpu_snapshot import ClusterPolicy, DaemonSet, Node, Pod, Snapshot
 
 TAINT = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
 EXPECTED = Expectation(
-    pools=(PoolExpectation("gpu", ("gpu-0",), 1, TAINT),), daemonsets=("v",), deployments=(), nfd_daemonsets=()
+    pools=(PoolExpectation("gpu", ("gpu-0",), 1, TAINT),),
+    daemonsets=("v",),
+    deployments=(),
+    nfd_daemonsets=(),
 )
 TOLERANT = ({"operator": "Exists"},)
 
@@ -39,7 +42,13 @@ class Waiting:
 
     def run(self, timeout: float = 1200, stay: float = 4) -> float:
         wait_until_ready(
-            lambda: self._look(self.now), EXPECTED, timeout, stay, self.said.append, lambda: self.now, self._sleep
+            lambda: self._look(self.now),
+            EXPECTED,
+            timeout,
+            stay,
+            self.said.append,
+            lambda: self.now,
+            self._sleep,
         )
         return self.now
 
@@ -58,7 +67,9 @@ def test_ready_for_a_moment_is_not_ready() -> None:
 
 def test_a_lasting_fault_ends_the_wait_within_a_minute() -> None:
     waiting = Waiting(lambda now: snapshot(gpus=0, tolerations=()))
-    with pytest.raises(ClusterProblem, match="DaemonSet v does not tolerate the taint dedicated=gpu:NoSchedule of pool gpu"):
+    with pytest.raises(
+        ClusterProblem, match="DaemonSet v does not tolerate the taint dedicated=gpu:NoSchedule of pool gpu"
+    ):
         waiting.run()
     assert waiting.now < 60
 
@@ -74,8 +85,38 @@ def test_a_timeout_lists_everything_that_is_not_ready() -> None:
         waiting.run(timeout=120)
     text = str(error.value)
     assert "not ready after 2 minutes (holdfast:gpuOperator.timeoutMinutes)" in text
-    assert "  - The operator's ClusterPolicy does not exist yet.\n" in text and "  - DaemonSet v does not exist yet.\n" in text
+    assert (
+        "  - The operator's ClusterPolicy does not exist yet.\n" in text
+        and "  - DaemonSet v does not exist yet.\n" in text
+    )
     assert 120 <= waiting.now < 123
+
+
+def silent(start: float, end: float) -> Callable[[float], Snapshot]:
+    def look(now: float) -> Snapshot:
+        if start <= now < end:
+            raise ClusterUnreachable("The cluster can not be reached.")
+        return snapshot(gpus=0 if now < end else 1)
+
+    return look
+
+
+def test_an_api_server_that_is_away_for_a_moment_does_not_end_the_wait() -> None:
+    assert Waiting(silent(10, 50)).run() == 54
+
+
+def test_an_api_server_that_stays_away_ends_the_wait() -> None:
+    waiting = Waiting(silent(10, 500))
+    with pytest.raises(ClusterUnreachable):
+        waiting.run()
+    assert waiting.now < 75
+
+
+def test_a_cluster_that_is_away_at_the_first_look_is_told_at_once() -> None:
+    waiting = Waiting(silent(0, 500))
+    with pytest.raises(ClusterUnreachable):
+        waiting.run()
+    assert waiting.now == 0
 
 
 def test_something_is_said_at_least_every_fifteen_seconds() -> None:
@@ -87,7 +128,11 @@ def test_something_is_said_at_least_every_fifteen_seconds() -> None:
 
 
 PROPS: dict[str, Any] = {
-    "kubeconfig": "/k", "context": "c", "cluster": "c", "namespace": "gpu-operator", "timeoutSeconds": 1200.0,
+    "kubeconfig": "/k",
+    "context": "c",
+    "cluster": "c",
+    "namespace": "gpu-operator",
+    "timeoutSeconds": 1200.0,
     "expectation": {"pools": [{"name": "gpu", "nodes": ["gpu-0"], "gpusPerNode": 1.0, "taint": TAINT}]},
     "triggers": {"revision": 1.0},
 }
@@ -111,8 +156,12 @@ def test_it_waits_again_only_if_what_is_waited_for_changed(change: dict[str, Any
 
 def test_an_expectation_survives_the_way_through_the_engine() -> None:
     props = {
-        **PROPS["expectation"], "runtimeClasses": ["nvidia"], "daemonSets": ["v"], "nfdDaemonSets": [],
-        "absentDaemonSets": ["d"], "deployments": ["gpu-operator"],
+        **PROPS["expectation"],
+        "runtimeClasses": ["nvidia"],
+        "daemonSets": ["v"],
+        "nfdDaemonSets": [],
+        "absentDaemonSets": ["d"],
+        "deployments": ["gpu-operator"],
     }
     expectation = Expectation.from_props(props)
     assert expectation.pools == (PoolExpectation("gpu", ("gpu-0",), 1, TAINT),)
@@ -137,4 +186,4 @@ def test_a_problem_is_shown_without_stack_frames_and_a_bug_with_them(monkeypatch
         raise AssertionError("the error was lost")
 
     assert "File" not in shown(ClusterProblem("The cluster is gone."))
-    assert 'in method' in shown(KeyError("bug"))
+    assert "in method" in shown(KeyError("bug"))

@@ -31,7 +31,7 @@ class Clock:
 def test_the_job_is_deleted_with_its_pods_first_and_only_under_its_uid(cluster: Any) -> None:
     cluster.objects[JOB] = {"metadata": {"uid": "u1"}}
     Clock().run(cluster)
-    (path, options), = cluster.deletes
+    ((path, options),) = cluster.deletes
     assert path == JOB
     assert options["propagationPolicy"] == "Foreground" and options["preconditions"] == {"uid": "u1"}
 
@@ -51,10 +51,17 @@ def test_it_waits_until_the_last_pod_is_gone_and_says_for_what(cluster: Any) -> 
     cluster.objects[JOB] = {"metadata": {"uid": "u1"}}
     cluster.lists[PODS] = [POD]
     clock = Clock()
-    ended = lambda seconds: (clock.sleep(seconds), cluster.lists.update({PODS: []}) if clock.now >= 40 else None)  # noqa: E731
-    remove_job(cluster, "ml", "training-1", "u1", 120, clock.said.append, lambda: clock.now, ended)
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        if clock.now >= 40:
+            cluster.lists[PODS] = []
+
+    remove_job(cluster, "ml", "training-1", "u1", 120, clock.said.append, lambda: clock.now, sleep)
     assert 40 <= clock.now < 45
-    assert clock.said[0] == "Job ml/training-1, 15 s: waiting for the end of Pod training-1-abc on node gpu-0."
+    assert (
+        clock.said[0] == "Job ml/training-1, 15 s: waiting for the end of Pod training-1-abc on node gpu-0."
+    )
 
 
 def test_a_pod_that_outlives_its_grace_period_is_named_and_never_forced(cluster: Any) -> None:
@@ -66,11 +73,25 @@ def test_a_pod_that_outlives_its_grace_period_is_named_and_never_forced(cluster:
 
 
 def test_a_job_that_will_be_replaced_replaces_its_removal_first() -> None:
-    olds = {"uid": "u1", "namespace": "ml", "job": "training-1", "kubeconfig": "/k", "context": "c", "graceSeconds": 120}
+    olds = {
+        "uid": "u1",
+        "namespace": "ml",
+        "job": "training-1",
+        "kubeconfig": "/k",
+        "context": "c",
+        "graceSeconds": 120,
+    }
     diff = JobRemovalProvider().diff("u1", olds, {**olds, "uid": pulumi.UNKNOWN})
     assert (diff.replaces, diff.delete_before_replace) == (["uid"], True)
 
 
 def test_an_unchanged_job_changes_nothing() -> None:
-    olds = {"uid": "u1", "namespace": "ml", "job": "training-1", "kubeconfig": "/k", "context": "c", "graceSeconds": 120}
+    olds = {
+        "uid": "u1",
+        "namespace": "ml",
+        "job": "training-1",
+        "kubeconfig": "/k",
+        "context": "c",
+        "graceSeconds": 120,
+    }
     assert JobRemovalProvider().diff("u1", olds, dict(olds)).changes is False

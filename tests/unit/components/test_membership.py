@@ -11,12 +11,20 @@ import pytest
 from components.cluster_resources.errors import NodeConflict
 from components.cluster_resources.membership import NOTE, Membership, join, leave, selects
 
-OURS = Membership("holdfast/dev/gpu", "gpu", {"pool": "gpu"}, {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"})
+OURS = Membership(
+    "holdfast/dev/gpu", "gpu", {"pool": "gpu"}, {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+)
 TAINT = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
-CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
+CORDON = {
+    "key": "node.kubernetes.io/unschedulable",
+    "effect": "NoSchedule",
+    "timeAdded": "2026-01-01T00:00:00Z",
+}
 
 
-def node(labels: dict[str, str] | None = None, taints: list[dict[str, str]] | None = None, **more: Any) -> dict[str, Any]:
+def node(
+    labels: dict[str, str] | None = None, taints: list[dict[str, str]] | None = None, **more: Any
+) -> dict[str, Any]:
     made = {
         "metadata": {"name": "gpu-0", "resourceVersion": "7", "labels": labels or {}, "annotations": {}},
         "spec": {"taints": taints or [], **more},
@@ -78,7 +86,9 @@ def test_the_same_key_with_another_effect_is_another_taint() -> None:
 
 def test_another_value_of_the_taint_is_a_conflict_and_not_overwritten() -> None:
     theirs = {"key": "dedicated", "value": "db", "effect": "NoSchedule"}
-    with pytest.raises(NodeConflict, match=r"gpu-0 has the taint dedicated=db:NoSchedule, which is not ours") as error:
+    with pytest.raises(
+        NodeConflict, match=r"gpu-0 has the taint dedicated=db:NoSchedule, which is not ours"
+    ) as error:
         join(node(taints=[theirs]), OURS)
     assert "kubectl taint node gpu-0 dedicated:NoSchedule-" in str(error.value)
 
@@ -91,7 +101,11 @@ def test_another_value_of_the_label_is_a_conflict_and_not_overwritten() -> None:
 def test_what_was_there_before_us_stays_after_us() -> None:
     live = node({"pool": "gpu"}, [TAINT])
     joined = after(live, join(live, OURS))
-    assert json.loads(joined["metadata"]["annotations"][NOTE]) == {"owner": OURS.owner, "labels": {}, "taints": []}
+    assert json.loads(joined["metadata"]["annotations"][NOTE]) == {
+        "owner": OURS.owner,
+        "labels": {},
+        "taints": [],
+    }
     assert after(joined, leave(joined, OURS.owner)) == live
 
 
@@ -103,7 +117,9 @@ def test_a_lost_taint_is_set_again() -> None:
 
 def test_a_changed_configuration_replaces_what_is_ours() -> None:
     joined = after(node(taints=[CORDON]), join(node(taints=[CORDON]), OURS))
-    new = Membership(OURS.owner, "gpu", {"tier": "a100"}, {"key": "dedicated", "value": "a100", "effect": "NoSchedule"})
+    new = Membership(
+        OURS.owner, "gpu", {"tier": "a100"}, {"key": "dedicated", "value": "a100", "effect": "NoSchedule"}
+    )
     moved = after(joined, join(joined, new))
     assert moved["metadata"]["labels"] == {"tier": "a100"}
     assert moved["spec"]["taints"] == [CORDON, {"key": "dedicated", "value": "a100", "effect": "NoSchedule"}]
@@ -127,7 +143,9 @@ def test_a_taint_that_somebody_changed_since_is_not_taken_back() -> None:
 
 def test_a_node_of_another_pool_is_a_conflict() -> None:
     joined = after(node(), join(node(), OURS))
-    with pytest.raises(NodeConflict, match=r"belongs to holdfast/dev/gpu already, so pool big .* can not take it"):
+    with pytest.raises(
+        NodeConflict, match=r"belongs to holdfast/dev/gpu already, so pool big .* can not take it"
+    ):
         join(joined, Membership("holdfast/dev/big", "big", OURS.labels, OURS.taint))
 
 

@@ -15,8 +15,14 @@ from components.cluster_resources.node_pool_membership import NodePoolMembership
 
 TAINT = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
 PROPS: dict[str, Any] = {
-    "kubeconfig": "/k", "context": "c", "cluster": "c", "owner": "holdfast/dev/gpu", "pool": "gpu",
-    "selector": {"matchLabels": {"kind": "gpu"}}, "labels": {"pool": "gpu"}, "taint": TAINT,
+    "kubeconfig": "/k",
+    "context": "c",
+    "cluster": "c",
+    "owner": "holdfast/dev/gpu",
+    "pool": "gpu",
+    "selector": {"matchLabels": {"kind": "gpu"}},
+    "labels": {"pool": "gpu"},
+    "taint": TAINT,
 }
 
 
@@ -134,7 +140,9 @@ def test_destroy_takes_ours_and_leaves_the_rest(cluster: Any) -> None:
     other = {"key": "maintenance", "value": "now", "effect": "NoSchedule"}
     engine = Engine()
     engine.up(PROPS)
-    cluster.edit("gpu-0", lambda node: (node["spec"]["taints"].append(other), node["spec"].update(unschedulable=True)))
+    cluster.edit(
+        "gpu-0", lambda node: (node["spec"]["taints"].append(other), node["spec"].update(unschedulable=True))
+    )
     engine.provider.delete("id", engine.state)
     assert taints(cluster, "gpu-0") == [other] and cluster.node("gpu-0")["spec"]["unschedulable"] is True
     assert cluster.node("gpu-0")["metadata"]["labels"] == {"kind": "gpu"}

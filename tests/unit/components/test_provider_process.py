@@ -23,28 +23,50 @@ from components.cluster_resources.node_pool_membership import NodePoolMembership
 ROOT = Path(__file__).resolve().parents[3]
 POOL: dict[str, Any] = {
     "__provider": serialize_provider(NodePoolMembershipProvider()),
-    "kubeconfig": "/nowhere/kubeconfig", "context": "c", "cluster": "c", "owner": "o", "pool": "gpu",
-    "selector": {"matchLabels": {"a": "b"}}, "labels": {"pool": "gpu"},
+    "kubeconfig": "/nowhere/kubeconfig",
+    "context": "c",
+    "cluster": "c",
+    "owner": "o",
+    "pool": "gpu",
+    "selector": {"matchLabels": {"a": "b"}},
+    "labels": {"pool": "gpu"},
     "taint": {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},
 }
 READINESS: dict[str, Any] = {
     "__provider": serialize_provider(GpuReadinessProvider()),
-    "kubeconfig": "/nowhere/kubeconfig", "context": "c", "cluster": "c", "namespace": "gpu-operator",
+    "kubeconfig": "/nowhere/kubeconfig",
+    "context": "c",
+    "cluster": "c",
+    "namespace": "gpu-operator",
     "expectation": {
-        "pools": [], "runtimeClasses": [], "daemonSets": [], "nfdDaemonSets": [], "absentDaemonSets": [], "deployments": [],
+        "pools": [],
+        "runtimeClasses": [],
+        "daemonSets": [],
+        "nfdDaemonSets": [],
+        "absentDaemonSets": [],
+        "deployments": [],
     },
-    "triggers": {"revision": 1}, "timeoutSeconds": 60,
+    "triggers": {"revision": 1},
+    "timeoutSeconds": 60,
 }
 REMOVAL: dict[str, Any] = {
     "__provider": serialize_provider(JobRemovalProvider()),
-    "kubeconfig": "/nowhere/kubeconfig", "context": "c", "namespace": "ml", "job": "training-1", "uid": "u1", "graceSeconds": 1,
+    "kubeconfig": "/nowhere/kubeconfig",
+    "context": "c",
+    "namespace": "ml",
+    "job": "training-1",
+    "uid": "u1",
+    "graceSeconds": 1,
 }
 
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[Any]:
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "pulumi.dynamic"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [sys.executable, "-u", "-m", "pulumi.dynamic"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
     try:
         assert process.stdout is not None
@@ -96,6 +118,8 @@ def test_a_job_whose_uid_is_not_known_yet_replaces_its_removal_first(provider: A
 def test_a_readiness_with_unknown_nodes_would_wait_again(provider: Any) -> None:
     expectation = {**READINESS["expectation"], "pools": [{"name": "gpu", "nodes": Unknown()}]}
     diff = provider.Diff(
-        provider_pb2.DiffRequest(id="x", olds=struct(READINESS), news=struct({**READINESS, "expectation": expectation}))
+        provider_pb2.DiffRequest(
+            id="x", olds=struct(READINESS), news=struct({**READINESS, "expectation": expectation})
+        )
     )
     assert diff.changes == provider_pb2.DiffResponse.DIFF_SOME and not diff.replaces
