@@ -1,0 +1,93 @@
+"""The real engine on a local backend: no cluster, no account, nothing of the person's own Pulumi."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rehearsal import toolchain
+from rehearsal.progress import Progress
+
+ROOT = Path(__file__).resolve().parents[2]
+DIGEST = "sha256:" + "0" * 64
+PROJECT = ("Pulumi.yaml", "__main__.py", "components", "policies", "rehearsal", ".venv", "requirements.txt")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.cli)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed, without colours, and its exit code."""
+
+    code: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The Pulumi CLI with a home and a backend of its own."""
+
+    env: Mapping[str, str]
+
+    def run(self, folder: Path, *arguments: str, **more: str) -> Said:
+        """Run in a folder; `more` are environment variables."""
+        answer = subprocess.run(
+            ["pulumi", *arguments, "--non-interactive", "--color", "never"],
+            cwd=folder,
+            env={**self.env, **more},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=240,
+        )
+        return Said(answer.returncode, re.sub(r"\x1b\[[0-9;]*m", "", answer.stdout))
+
+    def preview(self, folder: Path, stack: str = "dev") -> Said:
+        """A preview with our policy pack."""
+        return self.run(folder, "preview", "--stack", stack, "--policy-pack", str(ROOT / "policies"))
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    """The toolchain's engine and Kubernetes provider; the first time ever they are fetched or built."""
+    toolchain.link(toolchain.ensure(toolchain.PULUMI_PROGRAMS, Progress()))
+    home, backend = tmp_path_factory.mktemp("pulumi-home"), tmp_path_factory.mktemp("backend")
+    foreign = {name for name in os.environ if name.startswith(("PULUMI_", "KUBECONFIG", "HOLDFAST_"))}
+    clean = {name: value for name, value in os.environ.items() if name not in foreign}
+    return Engine({**clean, **toolchain.tool_environment(home, backend)})
+
+
+@pytest.fixture
+def project(engine: Engine, tmp_path: Path) -> Callable[[str], Path]:
+    """A folder with our program and a stack file of the test's own, with its stack made in the backend."""
+
+    def make(stack_file: str) -> Path:
+        for name in PROJECT:
+            (tmp_path / name).symlink_to(ROOT / name)
+        made = engine.run(tmp_path, "stack", "init", "dev")
+        assert made.code == 0 or "already exists" in made.text, made.text
+        (tmp_path / "Pulumi.dev.yaml").write_text(stack_file)
+        return tmp_path
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def rehearsal_values() -> Mapping[str, str]:
+    """What `./holdfast env` gives, for a preview that never gets as far as a cluster."""
+    return {
+        "HOLDFAST_KUBECONFIG": "/nowhere/kubeconfig",
+        "HOLDFAST_TRAINER_IMAGE": f"docker.io/holdfast/trainer@{DIGEST}",
+        "HOLDFAST_OPERATOR_IMAGE": f"docker.io/holdfast/rehearsal-gpu-operator@{DIGEST}",
+    }
