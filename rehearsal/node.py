@@ -258,7 +258,8 @@ def _kubelet_config(node: Node, plan: Addresses, who: Identities, serving: pki.P
         # One disk and one memory serve all nodes and everything else on the machine: evict only when it is truly full.
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,  # images are imported, so none could be pulled again
-        "nodeStatusUpdateFrequency": "5s",
+        # A device plugin's GPUs become allocatable with the next status: the default of 10 s is a long part of a short run.
+        "nodeStatusUpdateFrequency": "2s",
         "syncFrequency": "10s",
         "logging": {"verbosity": 1},
     }

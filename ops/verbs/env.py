@@ -9,6 +9,7 @@ from ops import console
 from ops.errors import OpsError
 from ops.exit_codes import ExitCode
 from ops.stacks import Stack
+from rehearsal.progress import Progress
 
 
 def env(stack: Stack, as_json: bool, shell: str) -> ExitCode:
@@ -18,9 +19,11 @@ def env(stack: Stack, as_json: bool, shell: str) -> ExitCode:
             "Its backend and credentials are your shell's: see docs/environments.md.",
             ExitCode.USAGE,
         )
-    from rehearsal import cluster
+    from rehearsal import cluster, toolchain
 
     values = cluster.environment()
+    # No other verb needs kubectl, so it is fetched or built when a person asks for a shell that has it.
+    toolchain.link(toolchain.ensure(["kubectl"], Progress()))
     if as_json:
         console.as_json(values)
     else:
