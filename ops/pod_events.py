@@ -16,6 +16,7 @@ class LogSummary:
     checkpoint: int | None = None
     restored: int | None = None
     total_steps: int | None = None
+    save_failed: str = ""
     result: Mapping[str, Any] | None = None
     last_text: str = ""
 
@@ -46,7 +47,7 @@ def summarise(lines: Iterable[str]) -> LogSummary:
     """Read a log, oldest line first, into its newest facts."""
     step = checkpoint = restored = total = None
     result: Mapping[str, Any] | None = None
-    last_text = ""
+    save_failed = last_text = ""
     for line in lines:
         event = parse_line(line)
         if event is None:
@@ -56,13 +57,16 @@ def summarise(lines: Iterable[str]) -> LogSummary:
         total = _whole(event.get("steps")) or _whole(event.get("total_steps")) or total
         if kind == "result":
             result = event
-        elif kind == "checkpoint" and event.get("ok", True):
+        elif kind == "checkpoint":
             checkpoint = number if number is not None else checkpoint
+            save_failed = ""
+        elif kind == "checkpoint-failed":
+            save_failed = str(event.get("reason", "")) or "no reason given"
         elif kind == "restore":
             restored = number if number is not None else restored
-        if number is not None and kind in ("step", "checkpoint", "restore", "result"):
+        if number is not None and kind in ("step", "checkpoint", "restore", "stopped", "result"):
             step = number
-    return LogSummary(step, checkpoint, restored, total, result, last_text)
+    return LogSummary(step, checkpoint, restored, total, save_failed, result, last_text)
 
 
 def parse_termination(message: str | None) -> dict[str, Any]:

@@ -224,7 +224,8 @@ def _progress(snapshot: RunSnapshot) -> str:
     total = f" of {log.total_steps}" if log.total_steps else ""
     saved = f", last checkpoint at {log.checkpoint}" if log.checkpoint is not None else ", no checkpoint yet"
     resumed = f", resumed from {log.restored}" if log.restored else ""
-    return f"step {log.step}{total}{saved}{resumed}"
+    failed = f"; the last save failed: {log.save_failed}" if log.save_failed else ""
+    return f"step {log.step}{total}{saved}{resumed}{failed}"
 
 
 def newest_event(events: Sequence[Object], reason: str = "", after: str = "") -> Object | None:

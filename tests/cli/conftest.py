@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
-import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from rehearsal import toolchain
 from rehearsal.progress import Progress
+from tests.cli.engine import ROOT, Engine
 
-ROOT = Path(__file__).resolve().parents[2]
 DIGEST = "sha256:" + "0" * 64
 PROJECT = ("Pulumi.yaml", "__main__.py", "components", "policies", "rehearsal", ".venv", "requirements.txt")
 
@@ -23,39 +20,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.cli)
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a command printed, without colours, and its exit code."""
-
-    code: int
-    text: str
-
-
-@dataclass(frozen=True)
-class Engine:
-    """The Pulumi CLI with a home and a backend of its own."""
-
-    env: Mapping[str, str]
-
-    def run(self, folder: Path, *arguments: str, **more: str) -> Said:
-        """Run in a folder; `more` are environment variables."""
-        answer = subprocess.run(
-            ["pulumi", *arguments, "--non-interactive", "--color", "never"],
-            cwd=folder,
-            env={**self.env, **more},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=240,
-        )
-        return Said(answer.returncode, re.sub(r"\x1b\[[0-9;]*m", "", answer.stdout))
-
-    def preview(self, folder: Path, stack: str = "dev") -> Said:
-        """A preview with our policy pack."""
-        return self.run(folder, "preview", "--stack", stack, "--policy-pack", str(ROOT / "policies"))
 
 
 @pytest.fixture(scope="session")

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from conftest import Engine  # the fixture's type; pytest loads conftest.py by itself
+from tests.cli.engine import ROOT, Engine
 
-ROOT = Path(__file__).resolve().parents[2]
 STACK = (ROOT / "Pulumi.dev.yaml").read_text()
 RUNS = STACK[STACK.index("  holdfast:runs:") :]
 TAG = "docker.io/holdfast/trainer:latest"
@@ -19,16 +16,48 @@ TAG = "docker.io/holdfast/trainer:latest"
 # What is written wrong in Pulumi.dev.yaml, and what the person must be told: the key, the value, and a fix.
 CASES = {
     "an image by tag": ("${HOLDFAST_TRAINER_IMAGE}", TAG, ("holdfast:runs[0].image", TAG, "@sha256:")),
-    "a misspelt key": ("gpusPerNode: 1", "gpuPerNode: 1", ("nodePools[0].gpuPerNode", "did you mean gpusPerNode?")),
-    "a misspelt section": ("holdfast:teams", "holdfast:team", ("holdfast:team", "did you mean holdfast:teams?")),
-    "a text for a number": ("attempt: 1", "attempt: one", ("holdfast:runs[0].attempt", '"one"', "whole number")),
+    "a misspelt key": (
+        "gpusPerNode: 1",
+        "gpuPerNode: 1",
+        ("nodePools[0].gpuPerNode", "did you mean gpusPerNode?"),
+    ),
+    "a misspelt section": (
+        "holdfast:teams",
+        "holdfast:team",
+        ("holdfast:team", "did you mean holdfast:teams?"),
+    ),
+    "a text for a number": (
+        "attempt: 1",
+        "attempt: one",
+        ("holdfast:runs[0].attempt", '"one"', "whole number"),
+    ),
     "a fractional GPU": ("gpusPerNode: 1", "gpusPerNode: 0.5", ("holdfast:nodePools[0].gpusPerNode", "0.5")),
-    "an unknown profile": ("profile: rehearsal", "profile: rehersal", ("holdfast:nodePools[0].profile", "rehearsal")),
-    "a team that is not there": ("team: ml-batch", "team: ml-bach", ("holdfast:runs[0].team", '"ml-bach"', "ml-batch")),
-    "a pool that is not there": ("pool: gpu\n      image", "pool: cpu\n      image", ("holdfast:runs[0].pool", '"cpu"')),
-    "an unset variable": ("${HOLDFAST_KUBECONFIG}", "${HOLDFAST_NOWHERE}", ("HOLDFAST_NOWHERE", "./holdfast env")),
+    "an unknown profile": (
+        "profile: rehearsal",
+        "profile: rehersal",
+        ("holdfast:nodePools[0].profile", "rehearsal"),
+    ),
+    "a team that is not there": (
+        "team: ml-batch",
+        "team: ml-bach",
+        ("holdfast:runs[0].team", '"ml-bach"', "ml-batch"),
+    ),
+    "a pool that is not there": (
+        "pool: gpu\n      image",
+        "pool: cpu\n      image",
+        ("holdfast:runs[0].pool", '"cpu"'),
+    ),
+    "an unset variable": (
+        "${HOLDFAST_KUBECONFIG}",
+        "${HOLDFAST_NOWHERE}",
+        ("HOLDFAST_NOWHERE", "./holdfast env"),
+    ),
     "a list that is a text": (RUNS, "  holdfast:runs: run-001\n", ("holdfast:runs", '"run-001"')),
-    "a chart without a version": ("      version: 26.7.0-rehearsal.1\n", "", ("holdfast:gpuOperator.chart", "version")),
+    "a chart without a version": (
+        "      version: 26.7.0-rehearsal.1\n",
+        "",
+        ("holdfast:gpuOperator.chart", "version"),
+    ),
 }
 
 
@@ -38,7 +67,9 @@ def test_a_malformed_configuration_is_told_without_a_traceback(
 ) -> None:
     right, wrong, words = CASES[case]
     assert right in STACK
-    said = engine.run(project(STACK.replace(right, wrong, 1)), "preview", "--stack", "dev", **rehearsal_values)
+    said = engine.run(
+        project(STACK.replace(right, wrong, 1)), "preview", "--stack", "dev", **rehearsal_values
+    )
     assert said.code != 0
     assert all(word in said.text for word in words), said.text
     assert "The stack's configuration has" in said.text

@@ -36,7 +36,9 @@ def _wheel(folder: Path, version: str, word: str) -> Path:
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: demo-package\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    record = "".join(f"{name},{_hash(text)},{len(text)}\n" for name, text in files.items()) + f"{info}/RECORD,,\n"
+    record = (
+        "".join(f"{name},{_hash(text)},{len(text)}\n" for name, text in files.items()) + f"{info}/RECORD,,\n"
+    )
     with zipfile.ZipFile(path, "w") as archive:
         for name, text in {**files, f"{info}/RECORD": record}.items():
             archive.writestr(name, text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,11 +15,7 @@ from ops.kube import Kube
 from ops.observe import RunRef, declared, observe, present
 from ops.runs import Phase
 from ops.stacks import Target
-
-SPEC = importlib.util.spec_from_file_location("api_server", Path(__file__).with_name("api_server.py"))
-assert SPEC and SPEC.loader
-api_server = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(api_server)
+from tests.unit.ops import api_server
 
 Serve = Callable[..., tuple[Kube, list[str]]]
 

@@ -1,0 +1,44 @@
+"""The Pulumi CLI as the tests of this tier call it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed, without colours, and its exit code."""
+
+    code: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The Pulumi CLI with a home and a backend of its own."""
+
+    env: Mapping[str, str]
+
+    def run(self, folder: Path, *arguments: str, **more: str) -> Said:
+        """Run in a folder; `more` are environment variables."""
+        answer = subprocess.run(
+            ["pulumi", *arguments, "--non-interactive", "--color", "never"],
+            cwd=folder,
+            env={**self.env, **more},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=240,
+        )
+        return Said(answer.returncode, re.sub(r"\x1b\[[0-9;]*m", "", answer.stdout))
+
+    def preview(self, folder: Path, stack: str = "dev") -> Said:
+        """A preview with our policy pack."""
+        return self.run(folder, "preview", "--stack", stack, "--policy-pack", str(ROOT / "policies"))
