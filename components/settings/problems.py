@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NAMESPACE = "holdfast"
+"""Namespace of the configuration keys, whatever the project's name is: a copied project keeps its files."""
 _LONGEST_VALUE = 80
 _PRIVATE_NAME = re.compile(
     r"(password|passphrase|passwd|token|credential|apikey|api_key|privatekey|private_key)$", re.IGNORECASE

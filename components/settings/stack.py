@@ -11,11 +11,11 @@ from components.settings.cluster import ClusterSettings
 from components.settings.formats import DnsLabel
 from components.settings.gpu_operator import GpuOperatorSettings
 from components.settings.node_pool import NodePoolSettings
+from components.settings.problems import NAMESPACE
 from components.settings.run import RunSettings
 from components.settings.team import TeamSettings
 
-NAMESPACE = "holdfast"
-"""Namespace of the configuration keys, whatever the project's name is: a copied project keeps its files."""
+__all__ = ["NAMESPACE", "SETTING_KEYS", "StackSettings"]
 
 SETTING_KEYS: Mapping[str, Literal["text", "object"]] = MappingProxyType(
     {

@@ -249,3 +249,32 @@ def test_a_volume_below_tmp_is_allowed_when_it_is_said(sound: dict[str, Any], pr
     }
     sound["runs"][0]["volumes"] = [volume]
     assert problems_of(sound) == []
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        f"trainer@{IMAGE.split('@')[1]}",
+        f"docker.io/acme/trainer:1.2@{IMAGE.split('@')[1]}",
+        f"registry.example.com:5000/a/b_c/d-e.f@{IMAGE.split('@')[1]}",
+    ],
+    ids=["without a registry", "with a tag beside the digest", "with a port and folders"],
+)
+def test_an_image_by_digest_is_taken(image: str, sound: dict[str, Any]) -> None:
+    sound["runs"][0]["image"] = image
+    assert load_settings(sound, {}).runs[0].image == image
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [(4, "4"), (0.5, "500m"), ("2000m", "2"), ("1.5", "1500m")],
+    ids=["a whole number", "a fraction", "thousandths", "a fraction in quotes"],
+)
+def test_cpu_may_be_written_as(written: Any, meant: str, sound: dict[str, Any]) -> None:
+    sound["runs"][0]["requests"]["cpu"] = written
+    assert load_settings(sound, {}).runs[0].requests.cpu == meant
+
+
+def test_sizes_in_powers_of_a_thousand_are_taken_too(sound: dict[str, Any]) -> None:
+    sound["teams"][0]["checkpointStorage"]["size"] = "100G"
+    assert load_settings(sound, {}).teams[0].checkpoint_storage.size == "100G"
