@@ -32,10 +32,10 @@ HEAD = """\
 <!-- Made by `python -m ops.docs_configuration --write` from components/settings.
      Change the models, not this file. -->
 
-Everything is in the stack's file, `Pulumi.<stack>.yaml`, below `config:`, in the namespace `holdfast:`. Values are
-structured YAML. A text may hold `${NAME}`: it is replaced from the environment, and an unset variable is an error. An
-unknown key is an error too, with a suggestion. All problems are told at once, each with its key, its value, why it can
-not work and what to write instead.
+Everything is in the stack's file, `Pulumi.<stack>.yaml`, below `config:`, in the namespace `holdfast:`. Values
+are structured YAML. A text may hold `${NAME}`: it is replaced from the environment, and an unset variable is an
+error. An unknown key is an error too, with a suggestion. All problems are told at once, each with its key, its
+value, why it can not work and what to write instead.
 
 A complete example is [Pulumi.dev.yaml](../Pulumi.dev.yaml). `pulumi config` shows what a stack says.
 """
@@ -70,7 +70,7 @@ ALSO: Mapping[str, str] = {
     "CheckpointStorageSettings.size": "Size of the claim.",
     "CheckpointStorageSettings.claim_name": "Name of the claim in the team's namespace.",
     "CheckpointStorageSettings.access_mode": "A run that moves to another node needs its volume there.",
-    "RunSettings.id": "Id of the run; its Job is `training-<id>`, its checkpoints are in `/checkpoints/<id>`.",
+    "RunSettings.id": "Id of the run; its Job is `training-<id>`, its checkpoints are in /checkpoints/<id>.",
     "RunSettings.team": "Name of the team; the run is in its namespace and counts against its quota.",
     "RunSettings.pool": "Name of the node pool that it runs on.",
     "RunSettings.image_pull_policy": "As in a Pod. With a digest `IfNotPresent` never runs an old image.",

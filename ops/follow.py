@@ -54,8 +54,8 @@ def follow(
 ) -> list[Followed]:
     """Look at every run until it is over or its limit has passed.
 
-    `look` is one observation of one run, `faults` names what is known to be broken when a look fails. The limit
-    is `timeout_seconds`, else each run's own deadline. Raises OpsError after a minute without an API server.
+    `look` is one observation of one run; `faults` names what is known to be broken when a look fails. The
+    limit is `timeout_seconds`, else each run's own deadline. Raises OpsError after a minute without an API server.
     """
     started = clock()
     last: dict[RunRef, RunView] = {}

@@ -28,7 +28,7 @@ class Pulumi:
         self.program = _find(self.env)
 
     def stream(self, *arguments: str, quiet_output: bool = False) -> int:
-        """Run with this terminal's input and output; the exit code. Ctrl-C is answered by pulumi and waited for.
+        """Run with this terminal's input and output; the exit code. Ctrl-C is pulumi's to answer.
 
         With `quiet_output` all goes to standard error, so that standard output stays one JSON document.
         """
@@ -115,7 +115,7 @@ def _make_folders(env: Mapping[str, str]) -> None:
 
 
 def _find(env: dict[str, str]) -> str:
-    """pulumi on the environment's PATH, else that of the toolchain's cache, which is then put last on PATH."""
+    """pulumi on the environment's PATH, else that of the toolchain's cache, then put last on PATH."""
     if found := shutil.which("pulumi", path=env.get("PATH", "")):
         return found
     from rehearsal import toolchain

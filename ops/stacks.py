@@ -103,7 +103,16 @@ def settings(stack: Stack, env: Mapping[str, str]) -> StackSettings:
     values = {
         key.removeprefix(prefix): value for key, value in stack.config.items() if key.startswith(prefix)
     }
-    return load_settings(values, env)
+    return load_settings(_without_ciphertext(values), env)
+
+
+def _without_ciphertext(value: Any) -> Any:
+    """Secrets stand in the file as {secure: ciphertext}. Only the engine can read them; here any text serves."""
+    if isinstance(value, Mapping):
+        if set(value) == {"secure"}:
+            return "secret"
+        return {key: _without_ciphertext(item) for key, item in value.items()}
+    return [_without_ciphertext(item) for item in value] if isinstance(value, list) else value
 
 
 def check(stack: Stack) -> None:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A small checkout: the real entry script, one package of our own pinned by hash, an `ops` that imports it."""
+    """A small checkout: the real entry script, one package pinned by hash, an `ops` that imports it."""
     (tmp_path / "ops").mkdir()
     shutil.copy(ROOT / "holdfast", tmp_path / "holdfast")
     shutil.copy(ROOT / "ops" / "bootstrap.py", tmp_path / "ops" / "bootstrap.py")
