@@ -2,7 +2,7 @@
 
     python3 prepare_packages.py FOLDER
 
-Removes tests, and of scikit-learn everything but its data file; compiles byte code that is never checked against its
+Removes tests, packages that are never imported, and of scikit-learn all but its data file; compiles byte code that is never checked against its
 source again, because the image's root is read-only and its file times are not those of the build.
 """
 
@@ -15,15 +15,16 @@ import sys
 from pathlib import Path
 
 DATA = "sklearn/datasets/data/digits.csv.gz"
-# What scikit-learn needs and nothing else here imports.
-ONLY_FOR_SKLEARN = ("joblib", "narwhals", "cloudpickle", "threadpoolctl.py")
+# Needed by scikit-learn alone, and SciPy by JAX only for jax.scipy and the like. Together 150 MB that the reference
+# program never imports; an image of your own that needs them leaves this line empty.
+NEVER_IMPORTED = ("joblib", "narwhals", "cloudpickle", "threadpoolctl.py", "scipy", "scipy.libs")
 
 
 def slim(folder: Path) -> None:
     """Remove what is never read at run time. The packages' metadata stays, for those who list what is inside."""
     if (folder / DATA).is_file():
         content = (folder / DATA).read_bytes()
-        for name in ("sklearn", "scikit_learn.libs", *ONLY_FOR_SKLEARN):
+        for name in ("sklearn", "scikit_learn.libs", *NEVER_IMPORTED):
             path = folder / name
             if path.is_dir():
                 shutil.rmtree(path)

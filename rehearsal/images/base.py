@@ -20,10 +20,11 @@ from rehearsal.images.wheels import wheels_for
 TAG = "base"
 INSTALLER_REQUIREMENTS = Path(__file__).parent / "installer-requirements.txt"
 
+# libstdc++6: wheels with C++ inside expect it from the system, as every common base image has it.
 # usr-is-merged instead of usrmerge keeps 35 MB of Perl out; it needs the hook that merges /usr first.
 OPTIONS = (
     "--variant=essential",
-    "--include=python3,ca-certificates,usr-is-merged",
+    "--include=python3,ca-certificates,libstdc++6,usr-is-merged",
     "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
     "--dpkgopt=path-exclude=/usr/share/man/*",
     "--dpkgopt=path-exclude=/usr/share/locale/*",
