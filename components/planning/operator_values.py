@@ -75,6 +75,8 @@ def plan_operator(
         namespace_labels={
             **environment_labels(environment),
             **{f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")},
+            # Tells the policy pack, which sees resources only, what the nodes are.
+            "holdfast.dev/node-profile": profile.name,
         },
         release_name=RELEASE_NAME,
         chart=settings.chart.chart,

@@ -122,6 +122,7 @@ def test_the_release_is_pinned_named_and_waits_twenty_minutes(plan: Plan) -> Non
     )
     assert operator.timeout_seconds == 1200
     assert operator.namespace_labels["pod-security.kubernetes.io/enforce"] == "privileged"
+    assert operator.namespace_labels["holdfast.dev/node-profile"] in profiles()
 
 
 @pytest.mark.parametrize(
