@@ -32,7 +32,11 @@ def test_the_sound_configuration_has_no_problem(sound: dict[str, Any], problems_
 
 
 def test_the_dev_environment_loads_with_the_variables_of_the_rehearsal_cluster(dev: dict[str, Any]) -> None:
-    environ = {"HOLDFAST_KUBECONFIG": "/state/kubeconfig", "HOLDFAST_TRAINER_IMAGE": IMAGE}
+    environ = {
+        "HOLDFAST_KUBECONFIG": "/state/kubeconfig",
+        "HOLDFAST_TRAINER_IMAGE": IMAGE,
+        "HOLDFAST_OPERATOR_IMAGE": IMAGE,
+    }
     settings = load_settings(dev, environ)
     assert settings.cluster.kubeconfig == "/state/kubeconfig"
     assert settings.runs[0].image == IMAGE
@@ -49,6 +53,10 @@ def test_the_dev_environment_without_its_variables_says_how_to_get_them(
         (
             "holdfast:cluster.kubeconfig\n    The environment variable HOLDFAST_KUBECONFIG is not set.\n   "
             f" {fix}"
+        ),
+        (
+            "holdfast:gpuOperator.extraValues.rehearsal.image\n    The environment variable"
+            f" HOLDFAST_OPERATOR_IMAGE is not set.\n    {fix}"
         ),
         f"holdfast:runs[0].image\n    The environment variable HOLDFAST_TRAINER_IMAGE is not set.\n    {fix}",
     ]
