@@ -103,7 +103,7 @@ def _make(venv: Path, requirements: Path) -> None:
         detail = (made.stderr or made.stdout).strip().splitlines()
         raise BootstrapError(
             f"{python} can not make a virtual environment: {detail[-1] if detail else 'it gave no reason'}\n"
-            "Install the missing part (Debian and Ubuntu: apt-get install python3-venv) or uv, then try again."
+            "Install what is missing (Debian and Ubuntu: apt-get install python3-venv) or uv, then try again."
         )
     _install(venv, requirements, "Installing the Python packages of requirements.txt")
     _write_stamp(venv, requirements, "requirements")

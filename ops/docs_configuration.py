@@ -32,10 +32,10 @@ HEAD = """\
 <!-- Made by `python -m ops.docs_configuration --write` from components/settings.
      Change the models, not this file. -->
 
-Everything is in the stack's file, `Pulumi.<stack>.yaml`, below `config:`, in the namespace `holdfast:`. Values
-are structured YAML. A text may hold `${NAME}`: it is replaced from the environment, and an unset variable is an
-error. An unknown key is an error too, with a suggestion. All problems are told at once, each with its key, its
-value, why it can not work and what to write instead.
+Everything is in the stack's file, `Pulumi.<stack>.yaml`, below `config:`, in the namespace `holdfast:`.
+Values are structured YAML. A text may hold `${NAME}`: it is replaced from the environment, and an unset
+variable is an error. An unknown key is an error too, with a suggestion. All problems are told at once, each
+with its key, its value, why it can not work and what to write instead.
 
 A complete example is [Pulumi.dev.yaml](../Pulumi.dev.yaml). `pulumi config` shows what a stack says.
 """

@@ -55,7 +55,7 @@ def follow(
     """Look at every run until it is over or its limit has passed.
 
     `look` is one observation of one run; `faults` names what is known to be broken when a look fails. The
-    limit is `timeout_seconds`, else each run's own deadline. Raises OpsError after a minute without an API server.
+    limit is `timeout_seconds`, else each run's own deadline. Raises OpsError after a minute of silence.
     """
     started = clock()
     last: dict[RunRef, RunView] = {}

@@ -107,7 +107,7 @@ def settings(stack: Stack, env: Mapping[str, str]) -> StackSettings:
 
 
 def _without_ciphertext(value: Any) -> Any:
-    """Secrets stand in the file as {secure: ciphertext}. Only the engine can read them; here any text serves."""
+    """Secrets stand in the file as {secure: ciphertext}. Only the engine reads them; here any text serves."""
     if isinstance(value, Mapping):
         if set(value) == {"secure"}:
             return "secret"

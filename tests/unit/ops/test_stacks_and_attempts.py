@@ -12,7 +12,7 @@ from ops.errors import OpsError
 from ops.exit_codes import ExitCode
 from ops.pulumi_cli import Pulumi
 from ops.runs import Phase, RunView
-from ops.stacks import ROOT, Stack, Target, check, load_stack, run_names, target
+from ops.stacks import REHEARSAL_STAND_IN, ROOT, Stack, Target, check, load_stack, run_names, target
 from ops.verbs.attempts import find, next_attempt, refuse_needless
 
 REHEARSAL = """\
@@ -188,8 +188,9 @@ def test_encrypted_values_of_the_file_do_not_stand_in_the_way_of_reading_the_clu
     text = (ROOT / "Pulumi.dev.yaml").read_text().replace("${HOLDFAST_KUBECONFIG}", "/home/me/kubeconfig")
     text = text.replace("attempt: 1", "attempt: 1\n      env: {TOKEN: {secure: v1:abc}}")
     (folder / "Pulumi.lab.yaml").write_text(text)
-    env = {"HOLDFAST_TRAINER_IMAGE": "docker.io/holdfast/trainer@sha256:" + "0" * 64}
-    assert target(load_stack("lab", folder), env) == Target("/home/me/kubeconfig", "holdfast-rehearsal")
+    assert target(load_stack("lab", folder), REHEARSAL_STAND_IN) == Target(
+        "/home/me/kubeconfig", "holdfast-rehearsal"
+    )
 
 
 def test_the_tracked_stack_passes_the_check_that_comes_before_a_cluster_is_made(
