@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -64,6 +66,7 @@ class Pulumi:
         PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER=true is for (pulumi#17236).
         """
         _make_folders(self.env)
+        self._clear_dead_locks()
         if self.capture("stack", "select", self.stack.name).returncode == 0:
             return
         with tempfile.TemporaryDirectory(prefix="holdfast-init-") as scratch:
@@ -74,6 +77,20 @@ class Pulumi:
         selected = self.capture("stack", "select", self.stack.name)
         if selected.returncode != 0:
             raise OpsError(f"The stack {self.stack.name} could not be selected: {_said(selected)}")
+
+    def _clear_dead_locks(self) -> None:
+        """Free the stack of a pulumi that was killed on this machine: its lock names a process that is gone.
+
+        Only the rehearsal's local backend is looked at. A lock of a living process stays, and pulumi names it.
+        """
+        backend = self.env.get("PULUMI_BACKEND_URL", "")
+        if not backend.startswith("file://"):
+            return
+        locks = Path(backend.removeprefix("file://"), ".pulumi", "locks").glob(f"**/{self.stack.name}/*.json")
+        if any(_is_dead(lock) for lock in locks):
+            freed = self.capture("cancel", "--yes", "--stack", self.stack.name)
+            if freed.returncode != 0:
+                raise OpsError(f"The lock of a killed update could not be removed: {_said(freed)}")
 
     def up(self, extra: Sequence[str] = (), quiet_output: bool = False) -> int:
         return self.stream(
@@ -101,6 +118,21 @@ class Pulumi:
 
     def _common(self) -> list[str]:
         return ["--stack", self.stack.name, "--policy-pack", str(self.root / PACK)]
+
+
+def _is_dead(lock: Path) -> bool:
+    """True where a lock is of this host and of a process that is not there any more."""
+    try:
+        held = json.loads(lock.read_text())
+        if held["hostname"] != socket.gethostname():
+            return False
+        os.kill(int(held["pid"]), 0)
+        # A killed process that nobody has waited for still answers to its number.
+        return Path(f"/proc/{held['pid']}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError, KeyError, IndexError):
+        return False
 
 
 def _make_folders(env: Mapping[str, str]) -> None:

@@ -1,0 +1,48 @@
+"""An update that was killed is followed by one that works, without a hand on the state."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from ops.pulumi_cli import Pulumi
+from ops.stacks import Stack
+from tests.cli.engine import ROOT, Engine
+
+# Its process outlives the killed engine for as long as it sleeps.
+SLOW = "import pathlib, time; pathlib.Path('began').touch(); time.sleep(20)\n"
+
+
+def test_the_lock_of_a_killed_update_does_not_stop_the_next_one(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text(
+        "name: killed\nruntime: {name: python, options: {virtualenv: .venv}}\n"
+    )
+    (tmp_path / ".venv").symlink_to(ROOT / ".venv")
+    (tmp_path / "__main__.py").write_text(SLOW)
+    assert engine.run(tmp_path, "stack", "init", "interrupted").code == 0
+    killed = subprocess.Popen(
+        ["pulumi", "up", "--yes", "--skip-preview", "--stack", "interrupted", "--non-interactive"],
+        cwd=tmp_path,
+        env=dict(engine.env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    until = time.monotonic() + 120
+    while not (tmp_path / "began").exists():
+        assert time.monotonic() < until and killed.poll() is None
+        time.sleep(0.1)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    (tmp_path / "__main__.py").write_text("")
+    again = ("up", "--yes", "--skip-preview", "--stack", "interrupted")
+    assert "currently locked by 1 lock" in engine.run(tmp_path, *again).text
+
+    stack = Stack("interrupted", tmp_path / "Pulumi.interrupted.yaml", {})
+    Pulumi(stack, engine.env, tmp_path).ensure_rehearsal_stack()
+    said = engine.run(tmp_path, *again)
+    assert said.code == 0, said.text
