@@ -1,0 +1,133 @@
+"""A run's directory, and a small program that trains nothing but keeps to the recovery library's rules."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.recovery import Attempt, open_attempt
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+HOLDFAST_RUN = CHECKOUT / "trainer" / "bin" / "holdfast-run"
+
+PROGRAM = """
+import os, signal, sys, time
+from pathlib import Path
+
+received = []
+signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+from trainer.recovery import ExitCode, Superseded, open_attempt
+
+folder, steps, log = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+hang_in_save_of = int(os.environ.get("HANG_IN_SAVE_OF", "0"))
+pace = float(os.environ.get("PACE", "0"))
+attempt = open_attempt(folder)
+found = attempt.store.restore()
+step = found.step if found else 0
+
+
+def write(target):
+    (target / "state").write_text(f"state {step}")
+    if step == hang_in_save_of:
+        log.with_suffix(".hangs").touch()
+        time.sleep(60)
+
+
+try:
+    while step < steps:
+        step += 1
+        with log.open("a") as stream:
+            stream.write(f"{step}\\n")
+        time.sleep(pace)
+        attempt.store.try_save(step, write, cursor={"position": step})
+        if received:
+            sys.exit(ExitCode.PREEMPTED)
+    attempt.artifact_path("model.txt").write_text("weights")
+    attempt.finish(step, {"accuracy": 1.0}, ["model.txt"])
+except Superseded:
+    sys.exit(ExitCode.SUPERSEDED)
+"""
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    (tmp_path / "checkpoints").mkdir()
+    return tmp_path / "checkpoints" / "run-001"
+
+
+@pytest.fixture
+def claim(run_dir: Path) -> Callable[[], Attempt]:
+    """Make a new attempt at the run, as a restarted Pod does."""
+    return lambda: open_attempt(run_dir, environ={})
+
+
+class Supervised:
+    """A `holdfast-run` process with its program, and what they said."""
+
+    def __init__(self, run_dir: Path, tmp_path: Path) -> None:
+        self.run_dir, self.tmp_path = run_dir, tmp_path
+        self.log = tmp_path / "trained-steps"
+        self.script = tmp_path / "program.py"
+        self.script.write_text(textwrap.dedent(PROGRAM))
+        self.process: subprocess.Popen[str] | None = None
+
+    def program(self, steps: int = 3) -> list[str]:
+        return [sys.executable, str(self.script), str(self.run_dir), str(steps), str(self.log)]
+
+    def start(self, program: list[str] | None = None, **variables: str) -> subprocess.Popen[str]:
+        environ = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(CHECKOUT),
+            "HOLDFAST_CHECKPOINT_DIR": str(self.run_dir),
+            "HOLDFAST_RUN_ID": "run-001",
+            "HOLDFAST_TERMINATION_LOG": str(self.tmp_path / "last-words"),
+            **variables,
+        }
+        command = [sys.executable, str(HOLDFAST_RUN), "--", *(self.program() if program is None else program)]
+        self.process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
+        return self.process
+
+    def run(self, program: list[str] | None = None, **variables: str) -> int:
+        """Run to the end; the exit code."""
+        return self.end(self.start(program, **variables))
+
+    def end(self, process: subprocess.Popen[str]) -> int:
+        self.output, _ = process.communicate(timeout=20)
+        return process.returncode
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        found = [json.loads(line) for line in self.output.splitlines() if line.startswith("{")]
+        return [event for event in found if event["event"] == name]
+
+    def last_words(self) -> dict[str, Any]:
+        return json.loads((self.tmp_path / "last-words").read_text())
+
+    def trained(self) -> list[int]:
+        """Every step that any attempt trained, in order."""
+        return [int(line) for line in self.log.read_text().split()] if self.log.exists() else []
+
+    def wait_for(self, condition: Callable[[], Any], what: str) -> None:
+        until = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < until, f"waited 10 s for {what}"
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def supervised(run_dir: Path, tmp_path: Path) -> Iterator[Supervised]:
+    found = Supervised(run_dir, tmp_path)
+    yield found
+    if found.process and found.process.poll() is None:
+        found.process.send_signal(signal.SIGCONT)
+        found.process.kill()
+        found.process.wait()
