@@ -79,9 +79,9 @@ class Pulumi:
             raise OpsError(f"The stack {self.stack.name} could not be selected: {_said(selected)}")
 
     def _clear_dead_locks(self) -> None:
-        """Free the stack of a pulumi that was killed on this machine: its lock names a process that is gone.
+        """Free the stack of a pulumi that was killed here: its lock names a process that is gone.
 
-        Only the rehearsal's local backend is looked at. A lock of a living process stays, and pulumi names it.
+        Only the rehearsal's local backend is looked at. A lock of a living process stays, and is named.
         """
         backend = self.env.get("PULUMI_BACKEND_URL", "")
         if not backend.startswith("file://"):
