@@ -70,6 +70,8 @@ def _start_client(name: str, plan: Addresses, who: Identities, program: Path) ->
         f"--cluster-signing-key-file={who.authority.pair.key}",
         f"--service-account-private-key-file={signer.key}",
         "--use-service-account-credentials=true",
+        # Its default is a folder of the machine's, which it would create.
+        f"--flex-volume-plugin-dir={state_dir() / 'volume-plugins'}",
     ]
     processes.start(
         name,
