@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import jax
@@ -23,13 +23,15 @@ class TrainState(NamedTuple):
     rng: jax.Array
 
 
+@cache
 def optimizer(learning_rate: float, steps: int) -> optax.GradientTransformation:
-    """AdamW with a warm-up and a cosine decay to zero at the last step."""
+    """AdamW with a warm-up and a cosine decay to zero at the last step. One object per schedule: one compilation."""
     warm_up = min(20, max(1, steps // 10))
     schedule = optax.warmup_cosine_decay_schedule(0.0, learning_rate, warm_up, max(steps, warm_up + 1))
     return optax.adamw(schedule, weight_decay=1e-3)
 
 
+@partial(jax.jit, static_argnames="tx")
 def first_state(seed: int, tx: optax.GradientTransformation) -> TrainState:
     weights_key, dropout_key = jax.random.split(jax.random.key(seed))
     params = {}

@@ -42,4 +42,5 @@ def read_state(path: Path, like: TrainState) -> TrainState:
 
 def _named(state: TrainState) -> dict[str, np.ndarray]:
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path): np.ascontiguousarray(jax.device_get(leaf)) for path, leaf in leaves}
+    # Not ascontiguousarray, which makes a vector of a scalar: the resumed step would be another program.
+    return {jax.tree_util.keystr(path): np.asarray(jax.device_get(leaf), order="C") for path, leaf in leaves}

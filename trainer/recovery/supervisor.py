@@ -170,7 +170,7 @@ def _commit(settings: Settings, generation: Generation, outcome: results.Outcome
         return Ending(ExitCode.FAULT, result.step, generation.number, f"The committed result does not verify: {error}.")
     hashes = {artifact.name: artifact.sha256 for artifact in result.artifacts}
     emit("result", step=result.step, generation=result.generation, metrics=result.metrics, artifacts=hashes, ours=ours)
-    who = "committed" if ours else f"had been committed by generation {result.generation}, was found"
+    who = "was committed" if ours else f"had been committed by generation {result.generation}, was found"
     return Ending(ExitCode.DONE, result.step, generation.number, f"The result of step {result.step} {who} and verifies.")
 
 

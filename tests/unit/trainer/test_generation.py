@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -139,6 +140,31 @@ def test_a_directory_of_another_run_is_refused(run_dir: Path) -> None:
 def test_a_missing_volume_is_told_with_its_mount_path(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"because .*nowhere does not exist: mount the checkpoint volume there"):
         generations.prepare_run_dir(tmp_path / "nowhere" / "run-001")
+
+
+@pytest.mark.parametrize("refused", ["run-001", "claims"])
+def test_a_volume_that_refuses_this_user_is_told_with_directory_and_both_uids(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    mkdir = os.mkdir
+
+    def refuses(path: Path, *rest: int) -> None:
+        if Path(path).name == refused:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        mkdir(path, *rest)
+
+    monkeypatch.setattr(os, "mkdir", refuses)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    with pytest.raises(BadInput, match=r"can not be written by uid 4711 and gid .* belongs to uid \d+ and gid \d+ with mode 7"):
+        generations.prepare_run_dir(run_dir)
+
+
+def test_a_directory_without_write_permission_is_found_before_anything_is_claimed(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *arguments: False)
+    with pytest.raises(BadInput, match="give the directory .* that uid and gid"):
+        generations.prepare_run_dir(run_dir)
 
 
 def test_attempts_that_start_at_the_same_step_are_counted_until_one_gets_further(run_dir: Path) -> None:

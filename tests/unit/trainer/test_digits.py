@@ -1,0 +1,141 @@
+"""The reference program: real data, a real optimiser, and the same weights however often it is interrupted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from trainer.digits.settings import DigitsSettings, parse
+from trainer.recovery import BadInput, ExitCode, open_attempt
+from trainer.recovery import result as results
+
+if TYPE_CHECKING:
+    from tests.unit.trainer.conftest import Supervised
+
+TRAIN = Path(__file__).resolve().parents[3] / "trainer" / "bin" / "train"
+
+
+class Killed(Exception):
+    """Stands for a process that is gone from one moment to the next."""
+
+
+@pytest.fixture(scope="module")
+def train() -> Callable[..., int]:
+    from trainer.digits.main import prepare_framework
+
+    prepare_framework(os.environ)
+    from trainer.digits.train import train
+
+    return train
+
+
+def settings(run_dir: Path, **changes: Any) -> DigitsSettings:
+    values = {"steps": 40, "checkpoint_every": 6, "step_seconds": 0.0, **changes}
+    return DigitsSettings(run_dir, resume=True, **values)
+
+
+def weights(run_dir: Path) -> str:
+    """The final weights' hash, from the newest attempt's outcome."""
+    folder = max(run_dir.glob("generation-*"), key=lambda path: int(path.name.split("-")[1]))
+    return hashlib.sha256((folder / "outcome" / "model.safetensors").read_bytes()).hexdigest()
+
+
+@pytest.mark.trainer
+def test_a_run_interrupted_many_times_ends_with_the_same_weights_bit_for_bit(
+    train: Callable[..., int], tmp_path: Path
+) -> None:
+    straight, interrupted = tmp_path / "straight", tmp_path / "interrupted"
+    assert train(settings(straight), open_attempt(straight, {}), lambda: False) == ExitCode.DONE
+
+    codes, stops = [], [5, 13, 20, 31]
+    for stop_after in stops:
+        asked = iter(range(1, 100))
+        codes.append(train(settings(interrupted), open_attempt(interrupted, {}), lambda: next(asked) >= stop_after // 2))
+    asked = iter(range(1, 100))
+
+    def killed() -> bool:
+        if next(asked) == 3:
+            raise Killed
+        return False
+
+    with pytest.raises(Killed):
+        train(settings(interrupted), open_attempt(interrupted, {}), killed)
+    assert codes == [ExitCode.PREEMPTED] * len(stops)
+    assert train(settings(interrupted), open_attempt(interrupted, {}), lambda: False) == ExitCode.DONE
+    assert weights(interrupted) == weights(straight)
+
+
+@pytest.mark.trainer
+def test_it_learns_to_read_digits_it_has_not_seen(train: Callable[..., int], run_dir: Path) -> None:
+    attempt = open_attempt(run_dir, {})
+    assert train(settings(run_dir, steps=150, checkpoint_every=75), attempt, lambda: False) == ExitCode.DONE
+    outcome = results.read_outcome(attempt.generation)
+    assert outcome is not None and outcome.metrics["held_out_accuracy"] > 0.93
+    assert outcome.details["tolerance"] == 0.0
+
+
+@pytest.mark.trainer
+def test_a_checkpoint_of_another_seed_or_a_later_step_is_refused(train: Callable[..., int], run_dir: Path) -> None:
+    train(settings(run_dir, steps=6), open_attempt(run_dir, {}), lambda: False)
+    with pytest.raises(BadInput, match="--seed is 1, but the checkpoint of step 6 was trained with 0"):
+        train(settings(run_dir, seed=1), open_attempt(run_dir, {}), lambda: False)
+    with pytest.raises(BadInput, match="--steps is 3, but the checkpoint is of step 6"):
+        train(settings(run_dir, steps=3), open_attempt(run_dir, {}), lambda: False)
+
+
+@pytest.mark.trainer
+def test_the_checkpoint_names_data_cursor_rng_and_framework_versions(train: Callable[..., int], run_dir: Path) -> None:
+    train(settings(run_dir, steps=30), open_attempt(run_dir, {}), lambda: False)
+    body = json.loads(next(run_dir.glob("generation-*/step-30/manifest.json")).read_text())
+    assert body["cursor"] == {"epoch": 1, "position": 8, "seed": 0, "batch": 64}
+    assert body["rng"] == {"file": "state.safetensors", "tensor": ".rng"}
+    assert set(body["frameworks"]) == {"jax", "optax", "numpy"}
+
+
+@pytest.mark.trainer
+def test_the_supervised_program_saves_on_sigterm_and_the_next_attempt_completes(
+    supervised: Supervised, run_dir: Path
+) -> None:
+    program = [sys.executable, str(TRAIN), "--resume", f"--checkpoint-dir={run_dir}", "--steps=60"]
+    process = supervised.start([*program, "--checkpoint-every=20"], HOLDFAST_DIGITS_STEP_SECONDS="0.05")
+    assert process.stdout is not None
+    while '"step": 5,' not in process.stdout.readline():
+        pass
+    process.send_signal(signal.SIGTERM)
+    assert supervised.end(process) == ExitCode.PREEMPTED
+    assert supervised.last_words()["step"] >= 5
+    assert supervised.run(program, HOLDFAST_DIGITS_STEP_SECONDS="0") == 0
+    assert supervised.events("restore")[0]["step"] >= 5
+    result = results.find(run_dir)
+    assert result is not None and [artifact.name for artifact in result.artifacts] == ["model.safetensors"]
+
+
+def test_options_come_from_the_command_line_before_the_environment(tmp_path: Path) -> None:
+    environ = {"HOLDFAST_DIGITS_STEPS": "10", "HOLDFAST_DIGITS_STEP_SECONDS": "0.5"}
+    found = parse([f"--checkpoint-dir={tmp_path}", "--steps=20"], environ)
+    assert (found.steps, found.step_seconds, found.checkpoint_every, found.resume) == (20, 0.5, 25, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "sentence"),
+    [
+        (["--steps=0"], {}, "--steps is '0': write a whole number of at least 1."),
+        ([], {"HOLDFAST_DIGITS_SEED": "x"}, "HOLDFAST_DIGITS_SEED is 'x': write a whole number of at least 0."),
+        ([], {"HOLDFAST_DIGITS_STEP_SECONDS": "nan"}, "HOLDFAST_DIGITS_STEP_SECONDS is 'nan': write a number"),
+        (["--epochs=3"], {}, "unrecognized arguments: --epochs=3"),
+    ],
+)
+def test_an_option_that_can_not_be_used_is_named(
+    tmp_path: Path, arguments: list[str], environ: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        parse([f"--checkpoint-dir={tmp_path}", *arguments], environ)
+    assert sentence in str(caught.value)
