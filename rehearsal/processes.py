@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from rehearsal.errors import RehearsalError
 from rehearsal.state import read_record, state_dir, write_record
 
 RECORD = "processes"
+_record_changes = threading.Lock()  # nodes are started side by side, and each start is a change of the one record
 
 
 @dataclass(frozen=True)
@@ -50,15 +52,17 @@ def recorded() -> dict[str, Process]:
 
 
 def _remember(process: Process) -> None:
-    record = read_record(RECORD)
-    record[process.name] = {"pid": process.pid, "start": process.start}
-    write_record(RECORD, record)
+    with _record_changes:
+        record = read_record(RECORD)
+        record[process.name] = {"pid": process.pid, "start": process.start}
+        write_record(RECORD, record)
 
 
 def forget(name: str) -> None:
-    record = read_record(RECORD)
-    if record.pop(name, None):
-        write_record(RECORD, record)
+    with _record_changes:
+        record = read_record(RECORD)
+        if record.pop(name, None):
+            write_record(RECORD, record)
 
 
 def running(name: str) -> Process | None:

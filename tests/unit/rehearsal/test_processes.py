@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -76,3 +77,13 @@ def test_starting_inside_namespaces_that_ended_is_an_error_with_the_log_s_place(
     gone = processes.Process("gone", 2**22 - 1, 1)
     with pytest.raises(RehearsalError, match=r"could not be started.*Read .*inner\.log"):
         processes.start("inner", ["sleep", "60"], inside=gone)
+
+
+def test_processes_that_are_started_side_by_side_are_all_recorded():
+    names = [f"sleeper-{number}" for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: processes.start(name, ["sleep", "60"]), names))
+    assert sorted(processes.recorded()) == names
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: processes.stop(name, grace_seconds=0), names))
+    assert processes.recorded() == {}
