@@ -52,7 +52,7 @@ CASES = {
         "${HOLDFAST_NOWHERE}",
         ("HOLDFAST_NOWHERE", "./holdfast env"),
     ),
-    "a list that is a text": (RUNS, "  holdfast:runs: run-001\n", ("holdfast:runs", '"run-001"')),
+    "a list that is a text": (RUNS, "  holdfast:runs: run-001\n", ("holdfast:runs", "a list is needed")),
     "a chart without a version": (
         "      version: 26.7.0-rehearsal.1\n",
         "",
