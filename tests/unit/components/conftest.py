@@ -218,6 +218,7 @@ def _run(change: Change = lambda config: None, *, preview: bool = False) -> Prog
         patch.chdir(ROOT)
         patch.setenv("HOLDFAST_KUBECONFIG", "/state/kubeconfig")
         patch.setenv("HOLDFAST_TRAINER_IMAGE", "docker.io/holdfast/trainer@sha256:" + "a" * 64)
+        patch.setenv("HOLDFAST_OPERATOR_IMAGE", "docker.io/holdfast/rehearsal-gpu-operator@sha256:" + "b" * 64)
         pulumi.runtime.test(lambda: runpy.run_path(str(ROOT / "__main__.py")) and None)()
     program.outputs = dict(settings.get_root_resource().outputs)
     return program
