@@ -2,8 +2,9 @@
 
     python3 prepare_packages.py FOLDER
 
-Removes tests, packages that are never imported, and of scikit-learn all but its data file; compiles byte code that is never checked against its
-source again, because the image's root is read-only and its file times are not those of the build.
+Removes tests, packages that are never imported, and of scikit-learn all but its data file; compiles byte code
+that is never checked against its source again, because the image's root is read-only and its file times are
+not those of the build.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import sys
 from pathlib import Path
 
 DATA = "sklearn/datasets/data/digits.csv.gz"
-# Needed by scikit-learn alone, and SciPy by JAX only for jax.scipy and the like. Together 150 MB that the reference
-# program never imports; an image of your own that needs them leaves this line empty.
+# Needed by scikit-learn alone, and SciPy by JAX only for jax.scipy and the like. Together 150 MB that the
+# reference program never imports; an image of your own that needs them leaves this line empty.
 NEVER_IMPORTED = ("joblib", "narwhals", "cloudpickle", "threadpoolctl.py", "scipy", "scipy.libs")
 
 
 def slim(folder: Path) -> None:
-    """Remove what is never read at run time. The packages' metadata stays, for those who list what is inside."""
+    """Remove what is never read at run time. The packages' metadata stays, as a list of what came in."""
     if (folder / DATA).is_file():
         content = (folder / DATA).read_bytes()
         for name in ("sklearn", "scikit_learn.libs", *NEVER_IMPORTED):

@@ -1,4 +1,5 @@
-"""Builds the rehearsal's container images without a container engine or a registry, from Debian and PyPI only.
+"""Builds the rehearsal's container images without a container engine or a registry, from Debian and PyPI
+only.
 
     image = build("trainer", progress)
     run("ctr", *import_arguments(image))       # inside each node
@@ -73,10 +74,12 @@ def build(name: str, progress: Progress) -> BuiltImage:
 
 
 def import_arguments(image: BuiltImage) -> list[str]:
-    """Arguments of `ctr --namespace=k8s.io` that import the archive so that the kubelet finds exactly `image.reference`.
+    """Arguments of `ctr --namespace=k8s.io` that import the archive so that the kubelet finds exactly
+    `image.reference`.
 
-    `--digests` makes the `name@sha256:…` reference, which a kubelet with a digest in the Pod looks for; a tag comes
-    from the archive's own index (https://github.com/containerd/containerd/blob/main/cmd/ctr/commands/images/import.go).
+    `--digests` makes the `name@sha256:…` reference, which a kubelet with a digest in the Pod looks for; a tag
+    comes from the archive's own index
+    (https://github.com/containerd/containerd/blob/main/cmd/ctr/commands/images/import.go).
     """
     arguments = ["images", "import", "--digests", f"--base-name={image.repository}"]
     return [*arguments, str(image.archive)]
@@ -99,7 +102,9 @@ def _containerfile_image(definition: ContainerfileImage, cache: Path, progress: 
                 wheels_for(requirements, cache)
         with progress.step(f"Image {definition.name} from its Containerfile", 60) as step:
             step.note("buildah build")
-            image = build_image(definition, context, base_folder(cache), wheels_folder(requirements, cache), work)
+            image = build_image(
+                definition, context, base_folder(cache), wheels_folder(requirements, cache), work
+            )
             step.note("writing the archive")
             return _keep(definition.name, definition.repository, image, None, cache / key, work)
     finally:
@@ -158,7 +163,7 @@ def _keep(
 
 @contextmanager
 def _locked(cache: Path, name: str) -> Iterator[None]:
-    """One build of an image at a time on this machine; a second command waits and then finds it in the cache."""
+    """One build of an image at a time; a second command waits and then finds it in the cache."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f".{name}.lock").open("w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)

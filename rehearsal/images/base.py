@@ -1,4 +1,4 @@
-"""The base of the Python images: Debian's Python 3.11 with pip and CA certificates, and no more, from Debian packages."""
+"""The base of the Python images: Debian's Python 3.11, pip, CA certificates and libstdc++, no more."""
 
 from __future__ import annotations
 
@@ -66,14 +66,15 @@ def ensure_base(cache: Path) -> Path:
 
 
 def _root_file_system(work: Path, cache: Path) -> Path:
-    """Run mmdebstrap; returns the tar file of the root file system. Raises RehearsalError with its last words."""
+    """The tar file of mmdebstrap. Raises RehearsalError with its last words."""
     packages = work / "dist-packages"
     for wheel in sorted(wheels_for([INSTALLER_REQUIREMENTS], cache).glob("*.whl")):
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(packages)
     target = work / "base.tar"
     command = ["mmdebstrap", "--mode=root", "--format=tar", "--quiet", *OPTIONS]
-    # A pip of its own, as the official Python images have; Debian's brings setuptools and a compiler's headers along.
+    # A pip of its own, as the official Python images have; Debian's brings setuptools and a compiler's
+    # headers along.
     command += [f"--customize-hook=sync-in {packages} /usr/local/lib/python{PYTHON_VERSION}/dist-packages"]
     command += [DEBIAN_SUITE, str(target)]
     sources = debian_sources(DEBIAN_SUITE)
@@ -81,7 +82,12 @@ def _root_file_system(work: Path, cache: Path) -> Path:
         listed = work / "sources.list"
         listed.write_text("\n".join(sources) + "\n")
         command.append(str(listed))
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(SOURCE_DATE_EPOCH), "TMPDIR": str(work), "LC_ALL": "C"}
+    environment = {
+        **os.environ,
+        "SOURCE_DATE_EPOCH": str(SOURCE_DATE_EPOCH),
+        "TMPDIR": str(work),
+        "LC_ALL": "C",
+    }
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]

@@ -1,7 +1,8 @@
 """Builds an image from its Containerfile with buildah's chroot isolation: no daemon, no registry, no network.
 
-The same Containerfile builds with any container engine; only the base and a folder of wheels are given from here.
-Tried with buildah 1.28 as root on a kernel with cgroup v1: chroot isolation needs neither runc nor user namespaces.
+The same Containerfile builds with any container engine; only the base and a folder of wheels are given from
+here. Tried with buildah 1.28 as root on a kernel with cgroup v1: chroot isolation needs neither runc nor user
+namespaces.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from rehearsal.images import oci
 from rehearsal.images.base import TAG
 from rehearsal.images.definitions import SOURCE_DATE_EPOCH, ContainerfileImage
 
-FIX = "Read the last lines above; install the packages of rehearsal/images/packages.py if a program is missing."
+FIX = (
+    "Read the last lines above; install the packages of rehearsal/images/packages.py if a program is missing."
+)
 
 
 class Buildah:
@@ -39,7 +42,7 @@ class Buildah:
         ]
 
     def _mounts_overlay(self) -> bool:
-        """Whether this folder's file system can carry overlay mounts; the plain driver copies every layer instead."""
+        """Whether overlay mounts work here; the plain driver copies every layer instead."""
         folders = [self.work / "probe" / name for name in ("lower", "upper", "work", "merged")]
         for folder in folders:
             folder.mkdir(parents=True)
@@ -71,7 +74,9 @@ def stage_context(definition: ContainerfileImage, checkout: Path, target: Path) 
         path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
 
 
-def build_image(definition: ContainerfileImage, context: Path, base: Path, wheels: Path, work: Path) -> oci.Image:
+def build_image(
+    definition: ContainerfileImage, context: Path, base: Path, wheels: Path, work: Path
+) -> oci.Image:
     """Build and return the image; its blobs are files below `work`.
 
     context: staged folder; base: OCI layout folder; wheels: folder put into the context as `wheels/`.
@@ -79,8 +84,9 @@ def build_image(definition: ContainerfileImage, context: Path, base: Path, wheel
     shutil.copytree(wheels, context / "wheels", copy_function=_link)
     buildah = Buildah(work)
     name = f"localhost/holdfast-{definition.name}"
-    # A name instead of the layout's path, else this machine's cache folder is written into the image's history.
-    # buildah makes an image name of the path that it is given, and an absolute one with `.cache` in it is no valid name.
+    # A name instead of the layout's path, else this machine's cache folder is written into the image's
+    # history. buildah makes an image name of the path that it is given, and an absolute one with `.cache` in
+    # it is no valid name.
     pulled = buildah.run("pull", "--quiet", f"oci:{base.name}:{TAG}", folder=base.parent).strip()
     buildah.run("tag", pulled, "localhost/holdfast-base:latest")
     arguments: list[str] = ["--build-arg=BASE=localhost/holdfast-base:latest", "--build-arg=PIP_NO_INDEX=1"]
@@ -97,7 +103,8 @@ def build_image(definition: ContainerfileImage, context: Path, base: Path, wheel
         str(context),
     )
     target = work / "pushed"
-    # `dir:` keeps layers as they are; an OCI archive written by this buildah has gzipped ones whatever it is told.
+    # `dir:` keeps layers as they are; an OCI archive written by this buildah has gzipped ones whatever it is
+    # told.
     buildah.run("push", "--quiet", "--disable-compression", name, f"dir:{target}")
     return oci.from_directory(target)
 

@@ -1,4 +1,4 @@
-"""The images of the rehearsal as one table: what each is built from, and by which name the cluster knows it."""
+"""The images of the rehearsal as one table: what each is built from, and its name in the cluster."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ CONTAINERFILE_IMAGES = {
 PROGRAM_IMAGES = {
     image.name: image
     for image in (
-        ProgramImage(name="pause", repository=f"{REPOSITORY}/pause", path="pause", user="65535:65535", tag="1"),
+        ProgramImage(
+            name="pause", repository=f"{REPOSITORY}/pause", path="pause", user="65535:65535", tag="1"
+        ),
         ProgramImage(name="coredns", repository=f"{REPOSITORY}/coredns", path="coredns", user="65532:65532"),
     )
 }

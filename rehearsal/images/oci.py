@@ -39,7 +39,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Image:
-    """A manifest with the blobs that it names: bytes for the small ones, files for layers. Keys are digests."""
+    """A manifest and its blobs by digest: bytes for the small ones, files for layers."""
 
     manifest: bytes
     blobs: Mapping[str, bytes | Path]
@@ -86,7 +86,7 @@ def assemble(layers: Sequence[Layer], architecture: str, created: str, config: M
 
 
 def from_directory(folder: Path) -> Image:
-    """The image that `buildah push … dir:FOLDER` wrote: manifest.json, and each blob in a file named by its hex digest."""
+    """What `buildah push … dir:FOLDER` wrote: manifest.json, and blobs named by their hex digest."""
     manifest = (folder / "manifest.json").read_bytes()
     described = json.loads(manifest)
     names = [described["config"]["digest"], *(layer["digest"] for layer in described["layers"])]
@@ -134,7 +134,9 @@ def write_program_layer(program: Path, name: str, path: Path, mtime: int) -> Lay
     return Layer.of(path)
 
 
-def _add(archive: tarfile.TarFile, name: str, content: bytes | Path, mode: int = 0o644, mtime: int = 0) -> None:
+def _add(
+    archive: tarfile.TarFile, name: str, content: bytes | Path, mode: int = 0o644, mtime: int = 0
+) -> None:
     entry = tarfile.TarInfo(name)
     entry.mode, entry.mtime = mode, mtime
     if isinstance(content, bytes):

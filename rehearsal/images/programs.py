@@ -1,4 +1,4 @@
-"""Images that are one static program: the sandbox's `pause` and CoreDNS. No Containerfile: there is nothing to run."""
+"""Images that are one static program: the sandbox's `pause`, and CoreDNS. Nothing runs to build them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAUSE_SOURCE = Path(__file__).parent / "pause" / "main.go"
 
 
 def program_file(definition: ProgramImage, cache: Path, progress: Progress) -> Path:
-    """The static program of an image: `pause` is compiled from the source beside this file, others by the toolchain."""
+    """The static program of an image: `pause` from the source beside this file, others from the toolchain."""
     if definition.name == "pause":
         return _compiled_pause(cache, progress)
     from rehearsal.toolchain import ensure  # here, because the toolchain is not needed for any other image
@@ -56,11 +56,20 @@ def _compiled_pause(cache: Path, progress: Progress) -> Path:
     }
     from rehearsal.toolchain.build import go_command  # here, as above
 
-    command = [str(go_command(progress)), "build", "-trimpath", "-ldflags=-s -w", "-o", str(partial), str(PAUSE_SOURCE)]
+    command = [
+        str(go_command(progress)),
+        "build",
+        "-trimpath",
+        "-ldflags=-s -w",
+        "-o",
+        str(partial),
+        str(PAUSE_SOURCE),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         words = " ".join(done.stderr.split())[-600:]
-        raise RehearsalError(f"The sandbox program could not be compiled: {words}", "Check that `go version` works.")
+        raise RehearsalError(
+            f"The sandbox program could not be compiled: {words}", "Check that `go version` works."
+        )
     partial.replace(program)
     return program
-

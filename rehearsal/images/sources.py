@@ -1,4 +1,4 @@
-"""Which Debian archive the base is made from: the one that the host already uses for that suite, or the default."""
+"""Which Debian archive the base comes from: the one that the host uses for that suite, or the default."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 def debian_sources(suite: str, root: Path = Path("/")) -> list[str]:
     """One-line apt sources of the host for `suite` and its updates and security suites.
 
-    Empty when the host has none (another release or distribution): mmdebstrap then uses Debian's own default archive.
-    A site with a mirror has told apt about it, so nothing else has to be configured here.
+    Empty when the host has none (another release or distribution): mmdebstrap then uses Debian's own default
+    archive. A site with a mirror has told apt about it, so nothing else has to be configured here.
     """
     folder = root / "etc/apt"
     lines: list[str] = []
@@ -46,7 +46,9 @@ def _deb822_entries(text: str, suite: str) -> list[str]:
     found = []
     for block in text.split("\n\n"):
         rows = [line for line in block.splitlines() if line.strip() and not line.startswith("#")]
-        fields = {key.strip().lower(): value.strip() for key, _, value in (row.partition(":") for row in rows)}
+        fields = {
+            key.strip().lower(): value.strip() for key, _, value in (row.partition(":") for row in rows)
+        }
         if "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes").lower() == "no":
             continue
         if "main" not in fields.get("components", "").split():

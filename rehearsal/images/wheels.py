@@ -1,4 +1,4 @@
-"""Wheels for an image, downloaded on the host by hash, so that a build needs neither network nor pip configuration."""
+"""Wheels for an image, downloaded on the host by hash: the build itself needs no network."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from rehearsal.errors import RehearsalError
 from rehearsal.images.definitions import PYTHON_VERSION
 
-# Debian 12's glibc is 2.36: any wheel for that one or an older one runs. pip does not widen the newer tags by itself
-# (https://github.com/pypa/pip/issues/10760), so each is named.
+# Debian 12's glibc is 2.36: any wheel for that one or an older one runs. pip does not widen the newer tags by
+# itself (https://github.com/pypa/pip/issues/10760), so each is named.
 GLIBC_MINORS = range(17, 37)
 
 
@@ -54,12 +54,15 @@ def wheels_for(requirements: Sequence[Path], cache: Path) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=cache, prefix="tmp-wheels-"))
     try:
-        done = subprocess.run(download_command(requirements, temporary), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            download_command(requirements, temporary), capture_output=True, text=True, check=False
+        )
         if done.returncode:
             names = ", ".join(str(path) for path in requirements)
             raise RehearsalError(
                 f"The Python packages of {names} could not be downloaded: {_last_words(done.stderr)}",
-                "Check that this machine reaches a Python package index (pip's own configuration is used), and try again.",
+                "Check that this machine reaches a Python package index (pip's own configuration is used), "
+                "and try again.",
             )
         temporary.chmod(0o755)
         temporary.rename(folder)

@@ -1,4 +1,5 @@
-"""The handwritten digits that ship inside scikit-learn: 1797 images of 8 by 8 pixels, read without importing it.
+"""The handwritten digits that ship inside scikit-learn: 1797 images of 8 by 8 pixels, read without importing
+it.
 
 Source: https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits (its test part).
 """
@@ -44,7 +45,9 @@ def load() -> Digits:
     with gzip.open(path, "rt") as stream:
         table = np.loadtxt(stream, delimiter=",", dtype=np.float32)
     if table.shape != (1797, PIXELS + 1):
-        raise BadInput(f"{path} has the shape {table.shape}, not (1797, {PIXELS + 1}): reinstall scikit-learn.")
+        raise BadInput(
+            f"{path} has the shape {table.shape}, not (1797, {PIXELS + 1}): reinstall scikit-learn."
+        )
     images, labels = table[:, :PIXELS] / GREYS, table[:, PIXELS].astype(np.int32)
     held_out = np.arange(len(labels)) % HELD_OUT_EVERY == 0
     return Digits(images[~held_out], labels[~held_out], images[held_out], labels[held_out])

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from trainer.digits.data import CLASSES, PIXELS
@@ -25,21 +26,21 @@ class TrainState(NamedTuple):
 
 @cache
 def optimizer(learning_rate: float, steps: int) -> optax.GradientTransformation:
-    """AdamW with a warm-up and a cosine decay to zero at the last step. One object per schedule: one compilation."""
+    """AdamW with a warm-up and a cosine decay. One object per schedule, so one compilation."""
     warm_up = min(20, max(1, steps // 10))
     schedule = optax.warmup_cosine_decay_schedule(0.0, learning_rate, warm_up, max(steps, warm_up + 1))
     return optax.adamw(schedule, weight_decay=1e-3)
 
 
-@partial(jax.jit, static_argnames="tx")
 def first_state(seed: int, tx: optax.GradientTransformation) -> TrainState:
-    weights_key, dropout_key = jax.random.split(jax.random.key(seed))
+    """The state before step 1. The weights are drawn by NumPy, which has nothing to compile (2 s saved)."""
+    stream = np.random.Generator(np.random.Philox(key=[seed, 0]))
     params = {}
     for number, (wide, narrow) in enumerate(zip(WIDTHS[:-1], WIDTHS[1:], strict=True)):
-        key = jax.random.fold_in(weights_key, number)
-        params[f"layer{number}.weight"] = jax.random.normal(key, (wide, narrow)) * (2.0 / wide) ** 0.5
+        weights = stream.standard_normal((wide, narrow), dtype=np.float32) * np.float32((2.0 / wide) ** 0.5)
+        params[f"layer{number}.weight"] = jnp.asarray(weights)
         params[f"layer{number}.bias"] = jnp.zeros(narrow)
-    return TrainState(params, tx.init(params), jax.random.key_data(dropout_key))
+    return TrainState(params, tx.init(params), jax.random.key_data(jax.random.key(seed)))
 
 
 def logits(params: dict[str, jax.Array], images: jax.Array, key: jax.Array | None = None) -> jax.Array:
@@ -74,12 +75,11 @@ def train_step(
 
 
 @jax.jit
-def accuracy(params: dict[str, jax.Array], images: jax.Array, labels: jax.Array) -> jax.Array:
-    """Fraction of images whose most likely class is the label."""
-    return (logits(params, images).argmax(axis=1) == labels).mean()
+def predict(params: dict[str, jax.Array], images: jax.Array) -> jax.Array:
+    """The most likely class of each image, int (N,)."""
+    return logits(params, images).argmax(axis=1)
 
 
-@partial(jax.jit, static_argnames="images")
-def epoch_order(seed: int, epoch: int, images: int) -> jax.Array:
+def epoch_order(seed: int, epoch: int, images: int) -> np.ndarray:
     """The order of all images in an epoch, from seed and epoch alone: a cursor is enough to resume it."""
-    return jax.random.permutation(jax.random.fold_in(jax.random.key(seed), epoch), images)
+    return np.random.Generator(np.random.Philox(key=[seed, epoch + 1])).permutation(images)

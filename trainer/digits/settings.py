@@ -1,4 +1,4 @@
-"""Options of the reference program: command line first, then HOLDFAST_DIGITS_… of the environment, then defaults."""
+"""Options of the reference program: command line, then HOLDFAST_DIGITS_… variables, then defaults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREFIX = "HOLDFAST_DIGITS_"
 
 @dataclass(frozen=True)
 class DigitsSettings:
-    """step_seconds: a step takes at least this long, so that a run of a toy model lasts long enough to be preempted."""
+    """step_seconds: the least time of a step, so that a toy run lasts long enough to be preempted."""
 
     checkpoint_dir: Path
     resume: bool
@@ -34,7 +34,9 @@ class _Parser(argparse.ArgumentParser):
 def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> DigitsSettings:
     """Raises BadInput naming the option or variable, its value and what to write instead."""
     parser = _Parser(prog="train", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--checkpoint-dir", required=True, help="the run's directory on the checkpoint volume")
+    parser.add_argument(
+        "--checkpoint-dir", required=True, help="the run's directory on the checkpoint volume"
+    )
     parser.add_argument("--resume", action="store_true", help="go on from the newest verified checkpoint")
     numbers = {
         "steps": (int, 1, "training steps in all"),

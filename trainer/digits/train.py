@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from trainer.digits import data
-from trainer.digits.model import TrainState, accuracy, epoch_order, first_state, optimizer, train_step
+from trainer.digits.model import TrainState, epoch_order, first_state, optimizer, predict, train_step
 from trainer.digits.settings import DigitsSettings
 from trainer.digits.state import FILE, RNG, read_state, write_state, write_weights
 from trainer.recovery import Attempt, BadInput, Checkpoint, ExitCode, emit
@@ -23,7 +23,7 @@ GPU_TOLERANCE = 1e-4
 
 
 def train(settings: DigitsSettings, attempt: Attempt, stop: Callable[[], bool]) -> int:
-    """Train to the last step; the exit code. `stop()` is asked after each step: when true, save and leave (75)."""
+    """Train to the last step; the exit code. `stop()` is asked after each step: if true, save and leave."""
     digits = data.load()
     tx = optimizer(settings.learning_rate, settings.steps)
     state = first_state(settings.seed, tx)
@@ -32,7 +32,8 @@ def train(settings: DigitsSettings, attempt: Attempt, stop: Callable[[], bool]) 
     if found:
         if not settings.resume:
             raise BadInput(
-                f"{settings.checkpoint_dir} has a checkpoint of step {found.step}, but --resume is not given: "
+                f"{settings.checkpoint_dir} has a checkpoint of step {found.step}, but --resume is not "
+                "given: "
                 "give it, or use a new directory."
             )
         _check_cursor(settings, found)
@@ -44,7 +45,7 @@ def train(settings: DigitsSettings, attempt: Attempt, stop: Callable[[], bool]) 
         began = time.monotonic()
         epoch, position = divmod(step - 1, per_epoch)
         if epoch != epoch_now:
-            order, epoch_now = np.asarray(epoch_order(settings.seed, epoch, len(digits.train_labels))), epoch
+            order, epoch_now = epoch_order(settings.seed, epoch, len(digits.train_labels)), epoch
         chosen = order[position * settings.batch : (position + 1) * settings.batch]
         state, loss = train_step(tx, state, digits.train_images[chosen], digits.train_labels[chosen])
         loss = float(loss)  # waits for the device
@@ -60,7 +61,9 @@ def train(settings: DigitsSettings, attempt: Attempt, stop: Callable[[], bool]) 
     return ExitCode.DONE
 
 
-def _save(settings: DigitsSettings, attempt: Attempt, step: int, state: TrainState, per_epoch: int) -> int | None:
+def _save(
+    settings: DigitsSettings, attempt: Attempt, step: int, state: TrainState, per_epoch: int
+) -> int | None:
     """Save one checkpoint; its step, or None when the volume refused."""
     epoch, position = divmod(step, per_epoch)
     cursor = {"epoch": epoch, "position": position, "seed": settings.seed, "batch": settings.batch}
@@ -75,20 +78,26 @@ def _check_cursor(settings: DigitsSettings, found: Checkpoint) -> None:
     for name in ("seed", "batch"):
         if found.manifest.cursor.get(name) != getattr(settings, name):
             raise BadInput(
-                f"--{name} is {getattr(settings, name)}, but the checkpoint of step {found.step} was trained with "
+                f"--{name} is {getattr(settings, name)}, but the checkpoint of step {found.step} was "
+                "trained with "
                 f"{found.manifest.cursor.get(name)}: use that, or a new run id."
             )
     if found.step > settings.steps:
         raise BadInput(
-            f"--steps is {settings.steps}, but the checkpoint is of step {found.step}: ask for more, or use a new run id."
+            f"--steps is {settings.steps}, but the checkpoint is of step {found.step}: ask for more, or use "
+            "a new run id."
         )
 
 
 def _finish(settings: DigitsSettings, attempt: Attempt, state: TrainState, digits: data.Digits) -> None:
+    held_out = len(digits.held_out_labels)
+    predicted = np.asarray(
+        predict(state.params, np.concatenate([digits.held_out_images, digits.train_images]))
+    )
     metrics = {
-        "held_out_accuracy": float(accuracy(state.params, digits.held_out_images, digits.held_out_labels)),
-        "train_accuracy": float(accuracy(state.params, digits.train_images, digits.train_labels)),
-        "held_out_images": len(digits.held_out_labels),
+        "held_out_accuracy": float(np.mean(predicted[:held_out] == digits.held_out_labels)),
+        "train_accuracy": float(np.mean(predicted[held_out:] == digits.train_labels)),
+        "held_out_images": held_out,
     }
     device = jax.devices()[0]
     details = {

@@ -1,4 +1,4 @@
-"""What a training program uses: its attempt, with a store for checkpoints and a way to hand over its outcome."""
+"""What a training program uses: its attempt, with a checkpoint store and a way to hand over its outcome."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Attempt:
         artifacts: list[str],
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        """Hand metrics and the artifacts written to `artifact_path` over; the supervisor commits them as the result."""
+        """Hand over metrics and the artifacts at `artifact_path`; the supervisor commits them."""
         paths = {name: f"outcome/{name}" for name in artifacts}
         results.hand_over(self.generation, results.Outcome(step, dict(metrics), paths, dict(details or {})))
 
@@ -75,5 +75,3 @@ def open_attempt(
         generation = Generation(int(claimed), checkpoint_dir)
         generation.check_current()
     return Attempt(generation, CheckpointStore(generation, identity, keep=keep))
-
-

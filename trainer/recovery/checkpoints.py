@@ -1,7 +1,8 @@
 """Checkpoints of one run: saved whole or not at all, restored only when every hash fits.
 
-Save: temporary directory, every file hashed and flushed, manifest last, one rename to `step-N`, parent flushed.
-Restore: newest to oldest, over everything that any generation left; a bad one is set aside, never deleted.
+Save: temporary directory, every file hashed and flushed, manifest last, one rename to `step-N`, flush.
+Restore: newest to oldest, over everything that any generation left; a bad one is set aside, never
+deleted.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Checkpoint:
 class CheckpointStore:
     """The checkpoints in one generation's working directory.
 
-    keep: verified checkpoints that retention leaves, at least 2. identity: run_id, image and attempt for manifests.
+    keep: verified checkpoints that retention leaves, at least 2. identity: run_id, image and attempt for
+    manifests.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class CheckpointStore:
         return self.generation.work_dir
 
     def steps(self) -> list[int]:
-        """Steps that have a directory, newest first; whether each is good only its manifest and hashes tell."""
+        """Steps that have a directory, newest first. Whether they are good only their hashes tell."""
         return sealed_steps(self.work_dir)
 
     # Saving
@@ -81,8 +83,8 @@ class CheckpointStore:
     ) -> Checkpoint:
         """Save step N: `write(folder)` puts plain files into an empty directory, the rest is done here.
 
-        Raises SaveFailed when the volume refuses (what was saved before is untouched), and Superseded when a newer
-        generation has taken over. An exception of `write` that is no OSError is passed on.
+        Raises SaveFailed when the volume refuses (what was saved before is untouched), and Superseded when a
+        newer generation has taken over. An exception of `write` that is no OSError is passed on.
         """
         started = time.monotonic()
         temporary = self.work_dir / f"{TEMPORARY}step-{step}-{secrets.token_hex(4)}"
@@ -144,7 +146,7 @@ class CheckpointStore:
         return Checkpoint(target, manifest)
 
     def _already_there(self, target: Path) -> Checkpoint | None:
-        """A checkpoint of this step that verifies stays (never rename onto one); one that does not is set aside."""
+        """One that verifies stays (nothing is renamed onto it); one that does not is set aside."""
         try:
             return self._verified(target)
         except (Unverified, OSError) as error:
@@ -156,7 +158,8 @@ class CheckpointStore:
     def restore(self) -> Checkpoint | None:
         """The newest checkpoint that verifies, or None when there is none and training starts at step 0.
 
-        One that does not verify is set aside and said so; one that can not be read now is passed over and left.
+        One that does not verify is set aside and said so; one that can not be read now is passed over and
+        left.
         """
         started = time.monotonic()
         # What the former writer renamed in last may not be on the volume yet, and from now on we rely on it.
@@ -181,7 +184,12 @@ class CheckpointStore:
                     seconds=round(time.monotonic() - started, 3),
                 )
                 return found
-        emit("restore", step=0, generation=self.generation.number, reason="there is no checkpoint that verifies")
+        emit(
+            "restore",
+            step=0,
+            generation=self.generation.number,
+            reason="there is no checkpoint that verifies",
+        )
         return None
 
     def _verified(self, folder: Path) -> Checkpoint:
@@ -194,7 +202,7 @@ class CheckpointStore:
         return Checkpoint(folder, manifest)
 
     def _set_aside(self, folder: Path, reason: str) -> None:
-        """Move a bad checkpoint out of the way, for a person to look at. What can not be moved is passed over."""
+        """Move a bad checkpoint away, for a person to look at. One that can not be moved is passed over."""
         target = self.work_dir / SET_ASIDE / f"{folder.name}-{self.generation.number}-{secrets.token_hex(2)}"
         try:
             os.makedirs(target.parent, exist_ok=True)
@@ -217,7 +225,8 @@ class CheckpointStore:
     def _retain(self) -> None:
         """Remove checkpoints older than the newest `keep` that this attempt has saved or verified itself.
 
-        Only those count, and only while they still look whole: an unread one is never a reason to remove another.
+        Only those count, and only while they still look whole: an unread one is never a reason to remove
+        another.
         """
         good = 0
         for step in self.steps():
@@ -237,7 +246,8 @@ class CheckpointStore:
     def _remove(self, step: int) -> None:
         doomed = self.work_dir / f"{TEMPORARY}removed-{step}-{secrets.token_hex(4)}"
         try:
-            os.rename(self.work_dir / f"step-{step}", doomed)  # half removed, it must not pass for a checkpoint
+            # Renamed first: half removed, it must not pass for a checkpoint.
+            os.rename(self.work_dir / f"step-{step}", doomed)
         except OSError as error:
             self.generation.check_current()
             emit("retention-failed", step=step, reason=_reason(error))
@@ -256,7 +266,7 @@ def sealed_steps(work_dir: Path) -> list[int]:
 
 
 def newest_sealed_step(work_dir: Path) -> int:
-    """The newest step whose manifest is whole and whose files have their sizes, 0 for none. Reads no file content."""
+    """The newest step whose manifest is whole and whose files have their sizes (unread); 0 for none."""
     for step in sealed_steps(work_dir):
         folder = work_dir / f"step-{step}"
         try:

@@ -1,4 +1,4 @@
-"""The program as a child process: own process group, signals passed on, everything reaped, a bounded grace period."""
+"""The program as a child: own process group, signals passed on, all reaped, a bounded grace period."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Child:
 
     @classmethod
     def start(cls, program: Sequence[str], environ: Mapping[str, str], grace_seconds: float) -> Child:
-        """Start the program, with WATCHED blocked here already. Raises BadInput when it can not be executed."""
+        """Start the program, with WATCHED blocked here already. Raises BadInput when it can not be."""
         try:
             # Not subprocess: the signals blocked for our own waiting must not be blocked in the program.
             pid = os.posix_spawnp(
@@ -44,16 +44,16 @@ class Child:
             if error.errno not in NOT_EXECUTABLE:
                 raise
             raise BadInput(
-                f"The program {program[0]!r} can not be started ({error.strerror}): name an executable file in the "
-                "image by its full path."
+                f"The program {program[0]!r} can not be started ({error.strerror}): name an executable "
+                "file in the image by its full path."
             ) from error
         return cls(pid, grace_seconds)
 
     def run_to_end(self, every_seconds: float, on_tick: Callable[[], str | None]) -> int:
         """Wait for the program to end; its exit code. `on_tick` returns a reason to stop it, or None.
 
-        SIGTERM and SIGINT are passed on once and start the grace period, at whose end, less a margin for the last
-        words, the whole process group is killed.
+        SIGTERM and SIGINT are passed on once and start the grace period, at whose end, less a margin for the
+        last words, the whole process group is killed.
         """
         next_tick = time.monotonic()
         while True:
@@ -104,7 +104,7 @@ class Child:
         return next_tick if self._kill_at is None else min(next_tick, self._kill_at)
 
     def _reap(self) -> int | None:
-        """Reap whatever has ended; as PID 1 that includes orphans. The program's exit code once it is among them."""
+        """Reap whatever has ended, orphans too. The program's exit code once it is among them."""
         code = None
         while True:
             try:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 
 class BadInput(Exception):
-    """Configuration or input that no retry can mend (exit code 78). The message is one sentence for a person."""
+    """Configuration or input that no retry can mend (exit code 78), in one sentence for a person."""
 
 
 class Superseded(Exception):
-    """A newer generation has taken over, so nothing that this attempt writes counts any more (exit code 76)."""
+    """A newer generation has taken over: what this attempt writes counts no more (exit code 76)."""
 
 
 class SaveFailed(Exception):
-    """A checkpoint could not be saved (volume full, I/O error). Training goes on and saves at the next interval."""
+    """A checkpoint could not be saved (volume full, I/O error). Training goes on and tries again."""
 
 
 class Unverified(Exception):

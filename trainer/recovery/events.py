@@ -19,7 +19,8 @@ def now() -> str:
 def emit(event: str, **fields: Any) -> None:
     """Print one event, for example `{"event": "checkpoint", "at": "…", "step": 20}`.
 
-    One write per line, because supervisor and program share the stream. A closed stream never ends a training.
+    One write per line, because supervisor and program share the stream. A closed stream never ends a
+    training.
     """
     line = json.dumps({"event": event, "at": now(), **fields}, separators=(", ", ": "), default=str) + "\n"
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Exit codes by which a Job's podFailurePolicy tells a preemption from a bug. One table, used by both sides."""
+"""Exit codes by which a Job's podFailurePolicy tells a preemption from a bug."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FINAL = frozenset({ExitCode.SUPERSEDED, ExitCode.NO_PROGRESS, ExitCode.BAD_INPUT
 
 
 def of_status(status: int) -> int:
-    """The exit code of a `waitpid` status: the program's own, or 128 + the signal that ended it (as shells do)."""
+    """The exit code of a `waitpid` status: the program's own, or, as in shells, 128 + its last signal."""
     import os
 
     if os.WIFSIGNALED(status):
@@ -32,15 +32,15 @@ def of_status(status: int) -> int:
 def verdict(child: int, sigterm_received: bool, finished: bool) -> int:
     """The Pod's exit code for a program that ended with `child`; DONE means: go and commit the result.
 
-    `finished`: the program handed over its outcome. A 0 after SIGTERM without it is a program that stopped early:
-    passed on, it would complete the Job (https://github.com/kubernetes/kubernetes/issues/69785).
+    `finished`: the program handed over its outcome. A 0 after SIGTERM without it is a program that stopped
+    early: passed on, it would complete the Job (https://github.com/kubernetes/kubernetes/issues/69785).
     """
     if child in FINAL:
         return child
     if child == 0 and (finished or not sigterm_received):
         return ExitCode.DONE
     if sigterm_received:
-        # Whatever a program does on SIGTERM (save and leave, die of it, be killed at the end of the grace period),
-        # sealed checkpoints are safe, and a preemption must not count as a failure.
+        # Whatever a program does on SIGTERM (save and leave, die of it, be killed at the end of the grace
+        # period), sealed checkpoints are safe, and a preemption must not count as a failure.
         return ExitCode.PREEMPTED
     return child

@@ -1,8 +1,9 @@
-"""The few file-system steps that the protocol is made of. Each goes through `os.…`, so that tests can interpose.
+"""The few file-system steps that the protocol is made of. Each goes through `os.…`, so that tests can
+interpose.
 
 They hold on a POSIX file system shared by the nodes (NFS, CephFS, Lustre, EFS). On NFS mount with
-`lookupcache=none` or a short `actimeo`: a client that still caches a renamed directory's name can write into it for
-that long. SMB has no hard links: there the exclusive create is O_EXCL.
+`lookupcache=none` or a short `actimeo`: a client that still caches a renamed directory's name can write into
+it for that long. SMB has no hard links: there the exclusive create is O_EXCL.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
+NO_HARD_LINKS = frozenset(
+    {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+)
 
 
 def fsync_path(path: Path) -> None:
@@ -44,9 +47,9 @@ def write_new(path: Path, content: bytes) -> None:
 def create_exclusively(path: Path, content: bytes, scratch: Path) -> bool:
     """Create `path` whole and durable, unless it exists: True for exactly one of any number of callers.
 
-    The content is written below `scratch` and linked, so that no reader ever sees half of it. Without hard links
-    the file itself is created exclusively, and a reader may see it grow. On NFS a `link` can report EEXIST after it
-    succeeded (the reply was lost): the link count tells.
+    The content is written below `scratch` and linked, so that no reader ever sees half of it. Without hard
+    links the file itself is created exclusively, and a reader may see it grow. On NFS a `link` can report
+    EEXIST after it succeeded (the reply was lost): the link count tells.
     """
     temporary = scratch / f"tmp-{path.name}-{secrets.token_hex(8)}"
     write_new(temporary, content)

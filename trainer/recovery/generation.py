@@ -3,13 +3,13 @@
 Layout below the run's checkpoint directory:
 
     claims/000003.json   who claimed generation 3, and at which step it started; never removed
-    generation-3/        working directory of the newest generation: step-N/, set-aside/, outcome/, heartbeat.json
+    generation-3/        working directory of the newest generation: step-N/, set-aside/, heartbeat.json
     artifacts/           published final artifacts, by content
     result.json          the one result
 
-Taking over renames `generation-2` to `generation-3` with everything in it. A process of generation 2 that lives on
-(a paused one, or one on a node that lost its kubelet) knows only paths below `generation-2`: its next create, rename
-or removal fails with ENOENT. Nothing has to be agreed with it, and no clock is involved.
+Taking over renames `generation-2` to `generation-3` with everything in it. A process of generation 2 that
+lives on (a paused one, or one on a node that lost its kubelet) knows only paths below `generation-2`: its
+next create, rename or removal fails with ENOENT. Nothing has to be agreed with it, and no clock is involved.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TEMPORARY = "tmp-"
 
 @dataclass(frozen=True)
 class Generation:
-    """A claimed generation: its number, the run's directory, and the working directory that it owns until fenced."""
+    """A claimed generation; it owns its working directory until it is fenced."""
 
     number: int
     run_dir: Path
@@ -60,12 +60,13 @@ class Generation:
 
 
 def prepare_run_dir(run_dir: Path) -> None:
-    """Make the run's directory on a volume that is mounted. Raises BadInput in a sentence about directory and user."""
+    """Make the run's directory on a mounted volume. Raises BadInput naming the directory and the user."""
     who = f"uid {os.geteuid()} and gid {os.getegid()}"
     if not run_dir.parent.is_dir():
         raise BadInput(
             f"The checkpoint directory {run_dir} can not be made because {run_dir.parent} does not exist: "
-            "mount the checkpoint volume there, or set HOLDFAST_CHECKPOINT_DIR to a directory below its mount path."
+            "mount the checkpoint volume there, or set HOLDFAST_CHECKPOINT_DIR to a directory below its "
+            "mount path."
         )
     try:
         if not run_dir.is_dir():
@@ -75,7 +76,9 @@ def prepare_run_dir(run_dir: Path) -> None:
         fsync_path(run_dir)
     except FileExistsError:
         if not run_dir.is_dir():
-            raise BadInput(f"The checkpoint directory {run_dir} is a file: remove it or choose another name.") from None
+            raise BadInput(
+                f"The checkpoint directory {run_dir} is a file: remove it or choose another name."
+            ) from None
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
@@ -85,21 +88,22 @@ def prepare_run_dir(run_dir: Path) -> None:
 
 
 def unwritable(run_dir: Path, who: str, error: OSError | None) -> BadInput:
-    """A volume that refuses this user: NFS exports and hostPath volumes ignore fsGroup, so the owner must fit."""
+    """A volume that refuses this user: NFS and hostPath ignore fsGroup, so the owner must fit."""
     place = run_dir if run_dir.is_dir() else run_dir.parent
     owner = os.stat(place)
     reason = error.strerror if error else "Permission denied"
     return BadInput(
         f"The checkpoint directory {run_dir} can not be written by {who} ({reason}): {place} belongs to uid "
-        f"{owner.st_uid} and gid {owner.st_gid} with mode {owner.st_mode & 0o7777:o}; give the directory (or the "
-        "export or access point behind it) that uid and gid, or run with the directory's."
+        f"{owner.st_uid} and gid {owner.st_gid} with mode {owner.st_mode & 0o7777:o}; give the directory "
+        "(or the export or access point behind it) that uid and gid, or run with the directory's."
     )
 
 
 def claim(run_dir: Path, identity: Mapping[str, Any]) -> Generation:
     """Claim the next generation and fence the former one. `identity` says who we are (run_id, pod, node, …).
 
-    Raises Superseded when an even newer one claimed meanwhile, and BadInput when the directory is another run's.
+    Raises Superseded when an even newer one claimed meanwhile, and BadInput when the directory is another
+    run's.
     """
     former = claims(run_dir)
     owners = {record["run_id"] for record in former.values() if record.get("run_id")}
@@ -124,7 +128,7 @@ def claim(run_dir: Path, identity: Mapping[str, Any]) -> Generation:
 
 
 def claims(run_dir: Path) -> dict[int, dict[str, Any]]:
-    """Every claim so far by generation. A claim whose content is damaged still counts as one, with no content."""
+    """Every claim so far by generation. One whose content is damaged still counts, without content."""
     found = {}
     for name in _names(run_dir / CLAIMS):
         if match := _CLAIM.fullmatch(name):
@@ -180,7 +184,8 @@ def _take_over(generation: Generation) -> None:
         except FileNotFoundError:
             continue  # another claimant renamed it first: look again who is the newest
     fsync_path(run_dir)
-    # A claim newer than ours may have looked for directories before ours appeared; then it is the one that counts.
+    # A claim newer than ours may have looked for directories before ours appeared; then it is the one that
+    # counts.
     if max(claims(run_dir), default=0) > generation.number:
         raise Superseded(f"Generation {generation.number} of {run_dir} was overtaken while it claimed.")
     for number in _work_dirs(run_dir):

@@ -35,7 +35,7 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint is. `cursor` (data order) and `rng` (where its state is) are the program's own words."""
+    """What a checkpoint is; `cursor` (data order) and `rng` (where its state is) in the program's words."""
 
     step: int
     run_id: str
@@ -83,7 +83,8 @@ def _digest(body: Mapping[str, Any]) -> str:
 def read(folder: Path) -> Manifest:
     """The manifest of a checkpoint directory, checked against its own digest; the files are not read yet.
 
-    Raises Unverified for one that is missing, damaged or of another format, and OSError for a volume that fails.
+    Raises Unverified for one that is missing, damaged or of another format, and OSError for a volume that
+    fails.
     """
     try:
         body = json.loads((folder / NAME).read_bytes())
@@ -93,7 +94,17 @@ def read(folder: Path) -> Manifest:
         if claimed != _digest(body):
             raise Unverified(f"{NAME} does not match its own digest")
         files = tuple(FileEntry(e["path"], e["size"], tuple(e["chunks"])) for e in body["files"])
-        names = ("step", "run_id", "generation", "cursor", "rng", "frameworks", "image", "attempt", "created_at")
+        names = (
+            "step",
+            "run_id",
+            "generation",
+            "cursor",
+            "rng",
+            "frameworks",
+            "image",
+            "attempt",
+            "created_at",
+        )
         return Manifest(files=files, chunk_bytes=body["chunk_bytes"], **{name: body[name] for name in names})
     except (FileNotFoundError, NotADirectoryError) as error:
         raise Unverified(f"{NAME} is missing") from error
@@ -102,12 +113,14 @@ def read(folder: Path) -> Manifest:
 
 
 def describe_files(folder: Path, chunk_bytes: int = CHUNK_BYTES) -> tuple[FileEntry, ...]:
-    """Hash every file below a directory in chunks on all cores, and flush files and directories to the volume."""
+    """Hash every file below a directory in chunks on all cores, and flush files and directories."""
     files = sorted(_walk_files(folder))
     sizes = [os.stat(path).st_size for path in files]
     with _pool() as pool:
         flushed = [pool.submit(fsync_path, path) for path in files]
-        hashed = [_submit_chunks(pool, path, size, chunk_bytes) for path, size in zip(files, sizes, strict=True)]
+        hashed = [
+            _submit_chunks(pool, path, size, chunk_bytes) for path, size in zip(files, sizes, strict=True)
+        ]
         entries = tuple(
             FileEntry(path.relative_to(folder).as_posix(), size, tuple(future.result() for future in futures))
             for path, size, futures in zip(files, sizes, hashed, strict=True)
@@ -132,7 +145,7 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
 
 
 def verify(folder: Path, manifest: Manifest) -> None:
-    """Read every file and compare every chunk, on all cores. Raises Unverified naming the first file that differs."""
+    """Read every file and compare every chunk, on all cores. Raises Unverified naming a file that differs."""
     check_sizes(folder, manifest)
     with _pool() as pool:
         pending = [
@@ -142,7 +155,14 @@ def verify(folder: Path, manifest: Manifest) -> None:
         for entry, futures in pending:
             found = tuple(future.result() for future in futures)
             if found != entry.chunks:
-                number = next((i for i, pair in enumerate(zip(found, entry.chunks, strict=False)) if pair[0] != pair[1]), 0)
+                number = next(
+                    (
+                        i
+                        for i, pair in enumerate(zip(found, entry.chunks, strict=False))
+                        if pair[0] != pair[1]
+                    ),
+                    0,
+                )
                 raise Unverified(f"{entry.path} differs from its hash in chunk {number}")
 
 
@@ -151,7 +171,10 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def _submit_chunks(pool: ThreadPoolExecutor, path: Path, size: int, chunk_bytes: int) -> list[Future[str]]:
-    return [pool.submit(_hash_chunk, path, start, min(chunk_bytes, size - start)) for start in range(0, size, chunk_bytes)]
+    return [
+        pool.submit(_hash_chunk, path, start, min(chunk_bytes, size - start))
+        for start in range(0, size, chunk_bytes)
+    ]
 
 
 def _hash_chunk(path: Path, start: int, length: int) -> str:

@@ -1,7 +1,8 @@
 """The result, committed exactly once: metrics, step, and artifacts by hash.
 
-Artifacts are published by content (`artifacts/SHA256/NAME`), so that two attempts that finish at once never touch each
-other's, and `result.json` is created exclusively. Whoever finds one verifies it; it is never written over.
+Artifacts are published by content (`artifacts/SHA256/NAME`), so that two attempts that finish at once never
+touch each other's, and `result.json` is created exclusively. Whoever finds one verifies it; it is never
+written over.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ HALF_WRITTEN_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a program hands to its supervisor: final step, metrics, artifacts (name to path in the working directory)."""
+    """What a program hands over. artifacts: name to path in the working directory."""
 
     step: int
     metrics: Mapping[str, Any] = field(default_factory=dict)
@@ -72,7 +73,9 @@ class Result:
 def hand_over(generation: Generation, outcome: Outcome) -> None:
     """Written by the program when it is done; the supervisor commits it. Raises Superseded when fenced."""
     try:
-        replace_whole(generation.work_dir / OUTCOME, encode_json(asdict(outcome)), scratch=generation.work_dir)
+        replace_whole(
+            generation.work_dir / OUTCOME, encode_json(asdict(outcome)), scratch=generation.work_dir
+        )
     except FileNotFoundError:
         generation.check_current()
         raise
@@ -85,14 +88,16 @@ def read_outcome(generation: Generation) -> Outcome | None:
 
 
 def commit(generation: Generation, outcome: Outcome, identity: Mapping[str, Any]) -> bool:
-    """Publish the artifacts and commit the result: True when ours is the one, False when there was one already.
+    """Publish the artifacts and commit the result: True when ours is the one, False when there was one
+    already.
 
-    Raises Superseded when a newer generation took over before the artifacts were published, OSError when the volume
-    refuses.
+    Raises Superseded when a newer generation took over before the artifacts were published, OSError when the
+    volume refuses.
     """
     try:
         artifacts = tuple(
-            _publish(generation, name, generation.work_dir / path) for name, path in sorted(outcome.artifacts.items())
+            _publish(generation, name, generation.work_dir / path)
+            for name, path in sorted(outcome.artifacts.items())
         )
         result = Result(
             run_id=str(identity.get("run_id", "")),
@@ -114,7 +119,7 @@ def commit(generation: Generation, outcome: Outcome, identity: Mapping[str, Any]
 
 
 def find(run_dir: Path, patience: float = HALF_WRITTEN_SECONDS) -> Result | None:
-    """The committed result, or None. Raises Unverified for a file that is not a whole result after `patience` seconds."""
+    """The committed result, or None. Raises Unverified if it is not whole after `patience` seconds."""
     path = run_dir / RESULT
     until = time.monotonic() + patience
     while path.exists():

@@ -1,4 +1,4 @@
-"""The environment of the Pod, read once. Every problem is one sentence with the variable, its value and the fix."""
+"""The environment of the Pod, read once. A problem is one sentence: variable, value, fix."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Identity:
         image = environ.get("HOLDFAST_IMAGE") or None
         if image and not _DIGEST.fullmatch(image):
             raise BadInput(
-                f"HOLDFAST_IMAGE is {image!r}, which does not end in a digest: set it to the reference that the "
+                f"HOLDFAST_IMAGE is {image!r}, which does not end in a digest: set it to the reference that "
+                "the "
                 "Job runs, NAME@sha256: and 64 hex digits."
             )
         return cls(
@@ -67,7 +68,7 @@ class Settings:
 
 
 def termination_log(environ: Mapping[str, str]) -> Path | None:
-    """Where the last words go; read apart from the rest, because problems with the rest are told there too."""
+    """Where the last words go; read apart, because problems with the rest are told there too."""
     place = environ.get("HOLDFAST_TERMINATION_LOG")
     return Path(place) if place else None
 
@@ -78,7 +79,8 @@ def read_settings(environ: Mapping[str, str], arguments: Sequence[str]) -> Setti
     if not program or program[0].startswith("-"):
         given = " ".join(arguments) or "nothing"
         raise BadInput(
-            f"holdfast-run was given {given!r} instead of a program: write `holdfast-run -- PROGRAM ARGUMENT…`."
+            f"holdfast-run was given {given!r} instead of a program: write `holdfast-run -- PROGRAM "
+            "ARGUMENT…`."
         )
     checkpoint_dir = _checkpoint_dir(environ, program)
     return Settings(
@@ -126,7 +128,9 @@ def _whole(environ: Mapping[str, str], name: str, default: int, least: int) -> i
     if not text:
         return default
     if not re.fullmatch(r"\d+", text) or int(text) < least:
-        raise BadInput(f"{name} is {environ[name]!r}: write a whole number of at least {least}, for example {default}.")
+        raise BadInput(
+            f"{name} is {environ[name]!r}: write a whole number of at least {least}, for example {default}."
+        )
     return int(text)
 
 
@@ -135,5 +139,7 @@ def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
     if not text:
         return default
     if not re.fullmatch(r"\d+(\.\d+)?", text) or float(text) <= 0:
-        raise BadInput(f"{name} is {environ[name]!r}: write seconds as a positive number, for example {default:g}.")
+        raise BadInput(
+            f"{name} is {environ[name]!r}: write seconds as a positive number, for example {default:g}."
+        )
     return float(text)

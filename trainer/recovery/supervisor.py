@@ -1,10 +1,11 @@
-"""`holdfast-run -- PROGRAM…`: PID 1 of the training container, sole owner of claim, exit code, last words and result.
+"""`holdfast-run -- PROGRAM…`: PID 1 of the training container, sole owner of claim, exit code, last words and
+result.
 
-    result there already?  verify it, exit 0 without starting the program
-    claim a generation     the former one is fenced
-    N attempts, no step?   exit 77
-    run the program        signals passed on, heartbeat, stopped when fenced
-    it is done?            publish artifacts, commit the result, verify it, exit 0
+result there already?  verify it, exit 0 without starting the program
+claim a generation     the former one is fenced
+N attempts, no step?   exit 77
+run the program        signals passed on, heartbeat, stopped when fenced
+it is done?            publish artifacts, commit the result, verify it, exit 0
 """
 
 from __future__ import annotations
@@ -44,9 +45,12 @@ class Ending:
     message: str
 
 
-def main(arguments: Sequence[str], received: Sequence[int] = (), environ: Mapping[str, str] = os.environ) -> int:
+def main(
+    arguments: Sequence[str], received: Sequence[int] = (), environ: Mapping[str, str] = os.environ
+) -> int:
     """Run and return the exit code. `received`: signals that came before this module was imported."""
-    # From here on signals wait until the program runs and the loop asks for them: none falls between two checks.
+    # From here on signals wait until the program runs and the loop asks for them: none falls between two
+    # checks.
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     try:
         settings = read_settings(environ, arguments)
@@ -86,12 +90,16 @@ def _finished_before(run_dir: Path) -> Ending | None:
         results.verify(run_dir, result)
     except Unverified as error:
         message = (
-            f"{run_dir / generations.RESULT} does not verify: {error}. Retrying can not help: look at it, and move "
+            f"{run_dir / generations.RESULT} does not verify: {error}. Retrying can not help: look at it, "
+            "and move "
             "it and the artifacts away if the run is to be done again."
         )
         return Ending(ExitCode.BAD_INPUT, 0, 0, message)
     emit("result", step=result.step, generation=result.generation, metrics=result.metrics, found=True)
-    message = f"The result of step {result.step}, committed by generation {result.generation}, was there and verifies."
+    message = (
+        f"The result of step {result.step}, committed by generation {result.generation}, "
+        "was there and verifies."
+    )
     return Ending(ExitCode.DONE, result.step, result.generation, message)
 
 
@@ -102,7 +110,8 @@ def _run(settings: Settings, generation: Generation, environ: Mapping[str, str])
     limit = settings.max_attempts_without_progress
     if idle >= limit:
         message = (
-            f"{idle} attempts in a row started at step {start} and none saved a later one: read their logs, mend the "
+            f"{idle} attempts in a row started at step {start} and none saved a later one: read their logs, "
+            "mend the "
             "cause, and declare a retry (the run's attempt + 1)."
         )
         return Ending(ExitCode.NO_PROGRESS, start, generation.number, message)
@@ -116,7 +125,7 @@ def _run(settings: Settings, generation: Generation, environ: Mapping[str, str])
 
 
 def _tick(generation: Generation, child: Child) -> str | None:
-    """Write the heartbeat, which only the doctor reads. A reason to stop the program once another has taken over."""
+    """Write the heartbeat, for the doctor only. Returns a reason to stop once another has taken over."""
     beat = {
         "at": now(),
         "generation": generation.number,
@@ -125,7 +134,9 @@ def _tick(generation: Generation, child: Child) -> str | None:
         "sigterm": child.sigterm_received,
     }
     with contextlib.suppress(OSError):  # a full volume stops no training, and a missing heartbeat is seen
-        replace_whole(generation.work_dir / HEARTBEAT, encode_json(beat), scratch=generation.work_dir, durable=False)
+        replace_whole(
+            generation.work_dir / HEARTBEAT, encode_json(beat), scratch=generation.work_dir, durable=False
+        )
     return None if generation.is_current() else "a newer generation has taken over"
 
 
@@ -167,16 +178,32 @@ def _commit(settings: Settings, generation: Generation, outcome: results.Outcome
     try:
         results.verify(settings.checkpoint_dir, result)
     except Unverified as error:
-        return Ending(ExitCode.FAULT, result.step, generation.number, f"The committed result does not verify: {error}.")
+        return Ending(
+            ExitCode.FAULT, result.step, generation.number, f"The committed result does not verify: {error}."
+        )
     hashes = {artifact.name: artifact.sha256 for artifact in result.artifacts}
-    emit("result", step=result.step, generation=result.generation, metrics=result.metrics, artifacts=hashes, ours=ours)
+    emit(
+        "result",
+        step=result.step,
+        generation=result.generation,
+        metrics=result.metrics,
+        artifacts=hashes,
+        ours=ours,
+    )
     who = "was committed" if ours else f"had been committed by generation {result.generation}, was found"
-    return Ending(ExitCode.DONE, result.step, generation.number, f"The result of step {result.step} {who} and verifies.")
+    return Ending(
+        ExitCode.DONE, result.step, generation.number, f"The result of step {result.step} {who} and verifies."
+    )
 
 
 def _last_words(ending: Ending, log: Path | None) -> None:
     """Tell the ending on standard output and in the termination message, which `kubectl describe` shows."""
-    words = {"code": int(ending.code), "step": ending.step, "generation": ending.generation, "message": ending.message}
+    words = {
+        "code": int(ending.code),
+        "step": ending.step,
+        "generation": ending.generation,
+        "message": ending.message,
+    }
     emit("end", **words)
     if log is not None:
         content = json.dumps(words).encode()

@@ -1,4 +1,4 @@
-"""The checkpoint protocol: whole or not at all, verified, newest good one, never the last good one removed."""
+"""The checkpoint protocol: whole or not at all, verified, and the last good one is never removed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def test_without_a_checkpoint_there_is_nothing_to_restore(claim: Claim) -> None:
     assert claim().store.restore() is None
 
 
-def test_a_large_file_is_hashed_in_chunks_and_a_flipped_bit_in_any_chunk_is_found(claim: Claim, run_dir: Path) -> None:
+def test_a_large_file_is_hashed_in_chunks_and_a_flipped_bit_in_any_chunk_is_found(
+    claim: Claim, run_dir: Path
+) -> None:
     attempt = claim()
     store = CheckpointStore(attempt.generation, attempt.store.identity, chunk_bytes=1000)
     saved = store.save(1, lambda folder: (folder / "big").write_bytes(bytes(4500)) and None)

@@ -1,4 +1,4 @@
-"""One writer: claims are exclusive, a new one fences the former by path, and what was saved stays readable."""
+"""One writer: a new claim fences the former one by path, and what was saved stays readable."""
 
 from __future__ import annotations
 
@@ -138,7 +138,9 @@ def test_a_directory_of_another_run_is_refused(run_dir: Path) -> None:
 
 
 def test_a_missing_volume_is_told_with_its_mount_path(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"because .*nowhere does not exist: mount the checkpoint volume there"):
+    with pytest.raises(
+        BadInput, match=r"because .*nowhere does not exist: mount the checkpoint volume there"
+    ):
         generations.prepare_run_dir(tmp_path / "nowhere" / "run-001")
 
 
@@ -155,7 +157,10 @@ def test_a_volume_that_refuses_this_user_is_told_with_directory_and_both_uids(
 
     monkeypatch.setattr(os, "mkdir", refuses)
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    with pytest.raises(BadInput, match=r"can not be written by uid 4711 and gid .* belongs to uid \d+ and gid \d+ with mode 7"):
+    with pytest.raises(
+        BadInput,
+        match=r"can not be written by uid 4711 and gid .* belongs to uid \d+ and gid \d+ with mode 7",
+    ):
         generations.prepare_run_dir(run_dir)
 
 

@@ -107,7 +107,9 @@ def test_a_result_whose_artifact_is_damaged_does_not_verify(
         results.verify(run_dir, result)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "other/1"}', '{"format": "holdfast.result/1"}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"format": "other/1"}', '{"format": "holdfast.result/1"}']
+)
 def test_a_file_that_is_no_result_is_not_taken_for_one(run_dir: Path, claim: Claim, content: str) -> None:
     claim()
     (run_dir / "result.json").write_text(content)
@@ -145,7 +147,9 @@ def test_without_hard_links_the_file_itself_is_created_exclusively(
 
     monkeypatch.setattr(os, "link", unsupported)
     (tmp_path / "scratch").mkdir()
-    won = [create_exclusively(tmp_path / "result", text, tmp_path / "scratch") for text in (b"first", b"second")]
+    won = [
+        create_exclusively(tmp_path / "result", text, tmp_path / "scratch") for text in (b"first", b"second")
+    ]
     assert won == [True, False]
     assert (tmp_path / "result").read_bytes() == b"first"
     assert os.listdir(tmp_path / "scratch") == []
@@ -164,7 +168,9 @@ def test_a_link_that_succeeded_although_nfs_says_it_exists_counts_as_ours(
     assert create_exclusively(tmp_path / "result", b"ours", tmp_path)
 
 
-def test_a_volume_that_fills_up_leaves_no_half_a_result(claim: Claim, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_volume_that_fills_up_leaves_no_half_a_result(
+    claim: Claim, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     attempt = claim()
     outcome = finished(attempt)
 

@@ -64,7 +64,10 @@ def test_sigterm_saves_and_exits_75_and_the_next_attempt_resumes(supervised: Sup
 
 
 def test_sigterm_is_not_taken_for_completion_when_the_program_exits_0_on_it(supervised: Supervised) -> None:
-    script = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); print('up', flush=True); time.sleep(30)"
+    script = (
+        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); "
+        "print('up', flush=True); time.sleep(30)"
+    )
     process = supervised.start([sys.executable, "-c", script])
     assert process.stdout is not None
     while "up" not in process.stdout.readline():
@@ -73,7 +76,9 @@ def test_sigterm_is_not_taken_for_completion_when_the_program_exits_0_on_it(supe
     assert supervised.end(process) == ExitCode.PREEMPTED
 
 
-def test_a_program_that_ignores_sigterm_is_killed_before_the_grace_period_ends(supervised: Supervised) -> None:
+def test_a_program_that_ignores_sigterm_is_killed_before_the_grace_period_ends(
+    supervised: Supervised,
+) -> None:
     script = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(30)"
     process = supervised.start([sys.executable, "-c", script], HOLDFAST_GRACE_SECONDS="1")
     assert process.stdout is not None
@@ -168,7 +173,11 @@ def test_a_program_that_dies_of_a_signal_ends_with_128_plus_its_number(supervise
         ("HOLDFAST_MAX_ATTEMPTS_WITHOUT_PROGRESS", "-1", "is '-1': write a whole number of at least 1"),
         ("HOLDFAST_CHECKPOINT_DIR", "checkpoints", "is 'checkpoints', which is not an absolute directory"),
         ("HOLDFAST_RUN_ID", "../run", "HOLDFAST_RUN_ID is '../run', which is no run id"),
-        ("HOLDFAST_IMAGE", "trainer:latest", "HOLDFAST_IMAGE is 'trainer:latest', which does not end in a digest"),
+        (
+            "HOLDFAST_IMAGE",
+            "trainer:latest",
+            "HOLDFAST_IMAGE is 'trainer:latest', which does not end in a digest",
+        ),
     ],
 )
 def test_a_malformed_variable_ends_with_78_and_names_itself_and_the_fix(
@@ -215,7 +224,9 @@ def test_orphans_are_reaped_and_workers_that_outlive_the_program_are_ended(
     assert supervised.run([sys.executable, "-c", script]) == 0
     worker = int(place.read_text())
     state = Path(f"/proc/{worker}/stat")
-    supervised.wait_for(lambda: not state.exists() or state.read_text().split()[2] in "ZX", "the worker's end")
+    supervised.wait_for(
+        lambda: not state.exists() or state.read_text().split()[2] in "ZX", "the worker's end"
+    )
 
 
 def test_the_heartbeat_tells_generation_and_newest_step(supervised: Supervised, run_dir: Path) -> None:
