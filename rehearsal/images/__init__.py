@@ -44,7 +44,7 @@ __all__ = ["NAMES", "BuiltImage", "build", "import_arguments"]
 
 NAMES: tuple[str, ...] = (*CONTAINERFILE_IMAGES, *PROGRAM_IMAGES)
 
-# A trainer's archive is about 650 MB, and every edit of its sources makes another one.
+# A trainer's archive is about 570 MB, and every edit of its sources makes another one.
 KEPT_PER_IMAGE = 2
 
 
@@ -86,7 +86,7 @@ def import_arguments(image: BuiltImage) -> list[str]:
 
 
 def _containerfile_image(definition: ContainerfileImage, cache: Path, progress: Progress) -> BuiltImage:
-    work = temporary_folder(cache, f"tmp-{definition.name}-")
+    work = temporary_folder(cache, definition.name)
     try:
         context = work / "context"
         stage_context(definition, CHECKOUT, context)
@@ -102,9 +102,9 @@ def _containerfile_image(definition: ContainerfileImage, cache: Path, progress: 
                 wheels_for(requirements, cache)
         with progress.step(f"Image {definition.name} from its Containerfile", 60) as step:
             step.note("buildah build")
-            image = build_image(
-                definition, context, base_folder(cache), wheels_folder(requirements, cache), work
-            )
+            base, wheels = base_folder(cache), wheels_folder(requirements, cache)
+            with _locked(cache, "layers"):
+                image = build_image(definition, context, base, wheels, cache, work)
             step.note("writing the archive")
             return _keep(definition.name, definition.repository, image, None, cache / key, work)
     finally:
@@ -118,7 +118,7 @@ def _program_image(definition: ProgramImage, cache: Path, progress: Progress) ->
     entry = cache / f"{definition.name}-{content.hexdigest()[:16]}"
     if found := _cached(definition.name, definition.repository, entry):
         return found
-    work = temporary_folder(cache, f"tmp-{definition.name}-")
+    work = temporary_folder(cache, definition.name)
     try:
         image = build_program_image(definition, program, work)
         return _keep(definition.name, definition.repository, image, definition.tag, entry, work)
@@ -155,9 +155,10 @@ def _keep(
     record = {"name": name, "reference": reference, "digest": image.digest, "built": time.time()}
     (finished / "image.json").write_text(json.dumps(record, indent=2) + "\n")
     finished.rename(entry)
-    same = [path.parent for path in entry.parent.glob(f"{name}-*/image.json")]
-    for old in sorted(same, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT_PER_IMAGE:]:
-        shutil.rmtree(old, ignore_errors=True)
+    for pattern in (f"{name}-*/image.json", "base-*/index.json"):
+        same = [path.parent for path in entry.parent.glob(pattern)]
+        for old in sorted(same, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT_PER_IMAGE:]:
+            shutil.rmtree(old, ignore_errors=True)
     return BuiltImage(name, reference, entry / "image.tar", repository)
 
 

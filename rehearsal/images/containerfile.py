@@ -18,26 +18,31 @@ from rehearsal.images import oci
 from rehearsal.images.base import TAG
 from rehearsal.images.definitions import SOURCE_DATE_EPOCH, ContainerfileImage
 
-FIX = (
-    "Read the last lines above; install the packages of rehearsal/images/packages.py if a program is missing."
-)
+# Layers of former builds: after an edit of the code the packages below it are not built again.
+STORE = "layers"
+STORE_LIMIT_BYTES = 4 * 1024**3
 
 
 class Buildah:
-    """buildah on a store of its own, which ends with the build, in a mount namespace of its own."""
+    """buildah on a store of our own in `cache`, in a mount namespace of its own; `work` ends with the build."""
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, cache: Path, work: Path) -> None:
         self.work = work
-        self.driver = "overlay" if self._mounts_overlay() else "vfs"
+        self.store = cache / STORE
+        self.layers = self._mounts_overlay()
+        if not self.layers:
+            self.store = work / STORE  # the plain driver copies every layer whole: nothing is worth keeping
+        elif _size(self.store) > STORE_LIMIT_BYTES:
+            shutil.rmtree(self.store)
 
-    def _command(self, driver: str, *arguments: str) -> list[str]:
+    def _command(self, *arguments: str) -> list[str]:
         # Mounts that a killed build leaves behind vanish with the namespace.
         wrapped = ["unshare", "--mount", "--propagation=private", "--", "buildah"]
         return [
             *wrapped,
-            f"--root={self.work / 'store'}",
+            f"--root={self.store}",
             f"--runroot={self.work / 'run'}",
-            f"--storage-driver={driver}",
+            f"--storage-driver={'overlay' if self.layers else 'vfs'}",
             *arguments,
         ]
 
@@ -54,14 +59,18 @@ class Buildah:
 
     def run(self, *arguments: str, folder: Path | None = None) -> str:
         """Run one buildah command in `folder`. Raises RehearsalError with its last words when it fails."""
-        command = self._command(self.driver, *arguments)
+        command = self._command(*arguments)
+        fix = f"Read what it said; if its store is damaged, remove {self.store} and try again."
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
         except FileNotFoundError as error:
-            raise RehearsalError(f"The program {error.filename} is not installed.", FIX) from error
+            names = "rehearsal/images/packages.py"
+            raise RehearsalError(
+                f"The program {error.filename} is not installed.", f"Install the Debian packages of {names}."
+            ) from error
         if done.returncode:
             lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-            raise RehearsalError(f"`buildah {arguments[0]}` failed: {' '.join(lines[-8:])[-1500:]}", FIX)
+            raise RehearsalError(f"`buildah {arguments[0]}` failed: {' '.join(lines[-8:])[-1500:]}", fix)
         return done.stdout
 
 
@@ -75,14 +84,14 @@ def stage_context(definition: ContainerfileImage, checkout: Path, target: Path) 
 
 
 def build_image(
-    definition: ContainerfileImage, context: Path, base: Path, wheels: Path, work: Path
+    definition: ContainerfileImage, context: Path, base: Path, wheels: Path, cache: Path, work: Path
 ) -> oci.Image:
     """Build and return the image; its blobs are files below `work`.
 
     context: staged folder; base: OCI layout folder; wheels: folder put into the context as `wheels/`.
     """
     shutil.copytree(wheels, context / "wheels", copy_function=_link)
-    buildah = Buildah(work)
+    buildah = Buildah(cache, work)
     name = f"localhost/holdfast-{definition.name}"
     # A name instead of the layout's path, else this machine's cache folder is written into the image's
     # history. buildah makes an image name of the path that it is given, and an absolute one with `.cache` in
@@ -94,7 +103,7 @@ def build_image(
     buildah.run(
         "build",
         "--isolation=chroot",
-        "--layers=false",
+        f"--layers={'true' if buildah.layers else 'false'}",
         "--pull-never",
         f"--timestamp={SOURCE_DATE_EPOCH}",
         f"--tag={name}",
@@ -103,14 +112,16 @@ def build_image(
         str(context),
     )
     target = work / "pushed"
-    # `dir:` keeps layers as they are; an OCI archive written by this buildah has gzipped ones whatever it is
-    # told.
+    # `dir:` keeps layers as they are; written as an OCI archive they are gzipped, even with this option.
     buildah.run("push", "--quiet", "--disable-compression", name, f"dir:{target}")
     return oci.from_directory(target)
 
 
-def temporary_folder(cache: Path, prefix: str) -> Path:
-    cache.mkdir(parents=True, exist_ok=True)
+def temporary_folder(cache: Path, name: str) -> Path:
+    """A folder for one build of an image, under the lock of its name: what killed builds left is removed."""
+    prefix = f"tmp-{name}-"
+    for left in cache.glob(f"{prefix}*"):
+        shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(dir=cache, prefix=prefix))
 
 
@@ -122,3 +133,8 @@ def _link(source: str, target: str) -> str:
 
 def files_of(folder: Path) -> Sequence[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _size(folder: Path) -> int:
+    """Bytes below a folder, 0 where there is none."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())

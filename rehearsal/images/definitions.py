@@ -15,7 +15,7 @@ DEBIAN_SUITE = "bookworm"
 SOURCE_DATE_EPOCH = 1767225600
 
 # A change here, or of this number, makes every cached image out of date.
-BUILDER_VERSION = 1
+BUILDER_VERSION = 2
 
 
 @dataclass(frozen=True)
