@@ -10,6 +10,7 @@ import yaml
 
 from components.settings.stack import StackSettings
 from ops import docs_configuration as page
+from ops import docs_policies
 from ops.exit_codes import MEANING
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -19,6 +20,10 @@ LINK = re.compile(r"\]\(([^)#\s]+)")
 
 def test_the_configuration_page_is_what_the_models_say() -> None:
     assert page.TARGET.read_text() == page.render(), "run: .venv/bin/python -m ops.docs_configuration --write"
+
+
+def test_the_policies_page_is_what_the_pack_s_catalogue_says() -> None:
+    assert docs_policies.TARGET.read_text() == docs_policies.render(), "run: .venv/bin/python -m ops.docs_policies --write"
 
 
 def test_every_setting_has_a_meaning() -> None:

@@ -1,0 +1,62 @@
+"""docs/policies.md, made from the policy pack's own catalogue.
+
+python -m ops.docs_policies          prints it
+python -m ops.docs_policies --write  writes the file; a test fails while it is out of date
+"""
+
+from __future__ import annotations
+
+import sys
+
+from ops.stacks import ROOT
+
+TARGET = ROOT / "docs" / "policies.md"
+HEAD = """# The policy pack
+
+<!-- Made by `python -m ops.docs_policies --write` from policies/rules. -->
+
+The pack in `policies/` judges resources only, so it serves programs in any language:
+
+```sh
+pulumi preview --policy-pack path/to/policies
+```
+
+Every rule is mandatory: a violation stops the preview. What is not known yet at preview is never taken for proof: the rule says
+which value it could not read and decides at `pulumi up`. With `--skip-preview`, rules over the whole stack are judged when the
+resources exist already; rules over one resource still stop it before it is made.
+
+On self-managed nodes no resource shows what the node image has. The operator's Namespace tells it by the label
+`holdfast.dev/node-profile` (a row of [ownership.json](../policies/ownership.json)), or the pack's configuration does:
+
+```json
+{"node-profile-agreement": {"nodeProfile": "self-managed-driver-toolkit"}}
+```
+
+passed as `--policy-pack-config FILE`.
+
+| rule | judges | severity |
+|---|---|---|
+"""
+
+
+def render() -> str:
+    sys.path.insert(0, str(ROOT / "policies"))  # the pack stands alone: its modules import each other from there
+    from rules.catalogue import entries
+
+    rules = entries()
+    table = "".join(
+        f"| [{rule.name}](#{rule.name}) | {'the stack' if rule.scope == 'stack' else 'one resource'} | {rule.severity} |\n"
+        for rule in rules
+    )
+    parts = []
+    for rule in rules:
+        settings = f"\nSettings: {', '.join(f'`{name}`' for name in rule.settings)}\n" if rule.settings else ""
+        parts.append(f"\n## {rule.name}\n\n{rule.description}\n\n**What to do:** {rule.remediation}\n{settings}")
+    return HEAD + table + "".join(parts)
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv[1:]:
+        TARGET.write_text(render())
+    else:
+        print(render(), end="")
