@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import subprocess
 
 import pytest
 from kubernetes import client
 
 from rehearsal.api import api_client
-from tests.rehearsal.helpers import NAMESPACE, events_of, is_complete, job, pods_of, steps, wait_for
+from rehearsal.provisioner import volumes_dir
+from tests.rehearsal.helpers import NAMESPACE, ROOT, events_of, is_complete, job, pods_of, steps, wait_for
 
 JOB = "training-run-001"
 
@@ -26,17 +29,11 @@ def test_up_ends_with_the_run_complete_and_its_result_shown(first_up):
 
 
 def test_the_result_is_on_the_volume_and_its_artifact_has_the_hash_that_it_states(first_up):
-    import hashlib
-
-    from rehearsal.provisioner import volumes_dir
-
     folder = volumes_dir() / NAMESPACE / "training-checkpoints" / "run-001"
     result = json.loads((folder / "result.json").read_text())
     assert result["artifacts"]
-    for name, entry in result["artifacts"].items():
-        stated = entry["sha256"] if isinstance(entry, dict) else entry
-        found = next(path for path in folder.rglob(name) if path.is_file())
-        assert hashlib.sha256(found.read_bytes()).hexdigest() == stated
+    for artifact in result["artifacts"]:
+        assert hashlib.sha256((folder / artifact["path"]).read_bytes()).hexdigest() == artifact["sha256"]
 
 
 def test_the_job_ran_on_a_gpu_node_with_the_pool_s_taint_and_the_nvidia_runtime_class(first_up):
@@ -61,10 +58,6 @@ def test_a_second_up_changes_nothing_and_repeats_no_run(first_up, holdfast, proj
 
 
 def test_plain_pulumi_leaves_the_tracked_files_of_the_checkout_as_they_are(first_up, shell):
-    import subprocess
-
-    from tests.rehearsal.helpers import ROOT
-
     before = (ROOT / "Pulumi.dev.yaml").read_bytes()
     subprocess.run(
         ["pulumi", "preview", "--stack=dev", "--non-interactive", "--expect-no-changes"],
