@@ -24,7 +24,7 @@ STORE_LIMIT_BYTES = 4 * 1024**3
 
 
 class Buildah:
-    """buildah on a store of our own in `cache`, in a mount namespace of its own; `work` ends with the build."""
+    """buildah on a store in `cache`, in a mount namespace of its own; `work` ends with the build."""
 
     def __init__(self, cache: Path, work: Path) -> None:
         self.work = work
