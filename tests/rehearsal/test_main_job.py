@@ -73,7 +73,8 @@ def test_a_finished_job_that_was_deleted_is_made_again_and_trains_no_step(first_
     wait_for("the Job that was made again is complete", lambda: is_complete(JOB))
     said = events_of(pods_of(JOB)[-1].metadata.name)
     assert steps(said, "step") == []
-    assert any(event["event"] == "result" and event.get("found") for event in said)
+    [result] = [event for event in said if event["event"] == "result"]
+    assert result["found"] and result["artifacts"], "what was found is told in full"
 
 
 def test_status_shows_nodes_operator_quota_and_the_run(first_up, holdfast):

@@ -95,7 +95,7 @@ def _finished_before(run_dir: Path) -> Ending | None:
             "it and the artifacts away if the run is to be done again."
         )
         return Ending(ExitCode.BAD_INPUT, 0, 0, message)
-    emit("result", step=result.step, generation=result.generation, metrics=result.metrics, found=True)
+    _tell_result(result, found=True)
     message = (
         f"The result of step {result.step}, committed by generation {result.generation}, "
         "was there and verifies."
@@ -181,6 +181,15 @@ def _commit(settings: Settings, generation: Generation, outcome: results.Outcome
         return Ending(
             ExitCode.FAULT, result.step, generation.number, f"The committed result does not verify: {error}."
         )
+    _tell_result(result, ours=ours)
+    who = "was committed" if ours else f"had been committed by generation {result.generation}, was found"
+    return Ending(
+        ExitCode.DONE, result.step, generation.number, f"The result of step {result.step} {who} and verifies."
+    )
+
+
+def _tell_result(result: results.Result, **how: bool) -> None:
+    """The line that a follower reads: the same numbers and hashes, whoever committed them."""
     hashes = {artifact.name: artifact.sha256 for artifact in result.artifacts}
     emit(
         "result",
@@ -188,11 +197,7 @@ def _commit(settings: Settings, generation: Generation, outcome: results.Outcome
         generation=result.generation,
         metrics=result.metrics,
         artifacts=hashes,
-        ours=ours,
-    )
-    who = "was committed" if ours else f"had been committed by generation {result.generation}, was found"
-    return Ending(
-        ExitCode.DONE, result.step, generation.number, f"The result of step {result.step} {who} and verifies."
+        **how,
     )
 
 
