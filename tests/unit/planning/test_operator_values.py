@@ -286,3 +286,8 @@ def test_a_taint_that_only_prefers_keeps_no_pod_away() -> None:
 )
 def test_a_switch_means_what_helm_makes_of_it(value: Any, on: bool) -> None:
     assert is_on(value) is on
+
+
+def test_a_chart_in_a_folder_of_the_site_s_own_may_have_values_of_its_own(plan: Plan) -> None:
+    chart = {"path": "./charts/gpu-operator", "version": "26.7.0-site.1"}
+    assert plan(operator={"chart": chart, "extraValues": {"sidecar": {"enabled": True}}}).warnings == ()
