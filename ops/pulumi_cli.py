@@ -93,8 +93,9 @@ class Pulumi:
                 raise OpsError(f"The lock of a killed update could not be removed: {_said(freed)}")
 
     def up(self, extra: Sequence[str] = (), quiet_output: bool = False) -> int:
+        """With its preview: rules over the whole stack (two owners of one layer) are judged before anything is made."""
         return self.stream(
-            "up", "--yes", "--skip-preview", *self._common(), *extra, quiet_output=quiet_output
+            "up", "--yes", *self._common(), *extra, quiet_output=quiet_output
         )
 
     def preview(self, extra: Sequence[str] = ()) -> int:

@@ -64,3 +64,24 @@ def test_a_run_whose_node_is_drained_goes_on_on_the_other_node(project, kubectl)
         assert pods_of("training-drained")[-1].spec.node_name != node
     finally:
         kubectl("uncordon", node)
+
+
+def test_a_cancelled_run_ends_and_its_next_attempt_goes_on_from_its_checkpoint(project):
+    pod = start_and_wait_for_a_checkpoint(project, "cancelled")
+    saved = max(steps(events_of(pod), "checkpoint"))
+
+    def cancelled(config: dict[str, Any]) -> None:
+        with_run("cancelled")(config)
+        config["runs"][-1]["cancelled"] = True
+
+    project.up(cancelled)
+    assert pods_of("training-cancelled") == []
+
+    def second_attempt(config: dict[str, Any]) -> None:
+        with_run("cancelled")(config)
+        config["runs"][-1]["attempt"] = 2
+
+    project.up(second_attempt)
+    wait_for("the second attempt is complete", lambda: is_complete("training-cancelled-r2"), seconds=150)
+    said = events_of(pods_of("training-cancelled-r2")[-1].metadata.name)
+    assert steps(said, "restore")[0] >= saved
