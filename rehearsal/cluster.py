@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +46,7 @@ def up(progress: Progress) -> None:
     machine.require()
     with lock():
         machine.install_packages(progress)
-        with ThreadPoolExecutor() as pool:
+        with ThreadPoolExecutor(max_workers=16) as pool:
             # Images need the network most of the time, builds the processor: side by side they take the longer of both.
             images = {name: pool.submit(node_images.build, name, progress) for name in IMAGES if name != "coredns"}
             programs = toolchain.ensure(CLUSTER_PROGRAMS, progress)
@@ -59,45 +59,42 @@ def up(progress: Progress) -> None:
 def _start(
     progress: Progress, programs: dict[str, Path], images: dict[str, Future[node_images.Image]], pool: ThreadPoolExecutor
 ) -> None:
+    from rehearsal import addons
+
     plan = addresses()
     who = control_plane.identities(plan)
+
+    def start_node(each: node.Node, step: Step) -> None:
+        node.start(each, plan, who, programs, step)
+        for name in ("pause", "gpu-operator", *(("coredns",) if each.pool == "system" else ())):
+            node_images.ensure_imported(each, images[name].result(), programs)
+
     with progress.step("Starting the control plane", 10) as step:
         node.make_mount_points()
         network.up(plan, len(node.NODES))
-        pending = [pool.submit(node.start, each, plan, who, programs, step) for each in node.NODES]
+        starts = {each: pool.submit(start_node, each, step) for each in node.NODES}
         control_plane.start(plan, who, programs, step)
         processes.start(PROVISIONER, [sys.executable, "-m", "rehearsal.provisioner"], environment=_own_environment())
     with progress.step("Starting the nodes", 15) as step:
-        for each in pending:
-            each.result()
-        small = ("pause", "gpu-operator")
+        for start in starts.values():
+            start.result()
+        # The large image goes on being imported while the nodes become ready.
+        trainer = images["trainer"]
         imports = [
-            pool.submit(node_images.ensure_imported, each, images[name].result(), programs)
+            pool.submit(lambda each=each: node_images.ensure_imported(each, trainer.result(), programs))
             for each in node.NODES
-            for name in ((*small, "coredns") if each.pool == "system" else small)
+            if each.pool == "gpu"
         ]
-        for done in imports:
-            done.result()
-        from rehearsal import addons
-
         addons.install(plan, images["coredns"].result().reference)
         wait_until(_unready_nodes, limit_seconds=90, step=step, fix="Run `./holdfast status`.")
         wait_until(addons.dns_problem, limit_seconds=90, step=step, fix="Run `./holdfast status`.")
     with progress.step("Importing the training image into the GPU nodes", 25):
-        trainer = images["trainer"].result()
-        imports = [
-            pool.submit(node_images.ensure_imported, each, trainer, programs)
-            for each in node.NODES
-            if each.pool == "gpu"
-        ]
         for done in imports:
             done.result()
 
 
 def _own_environment() -> dict[str, str]:
     """The provisioner finds this rehearsal's state by the same variables as the command that started it."""
-    import os
-
     return {**os.environ, "HOLDFAST_STATE": str(state_dir()), "PYTHONPATH": str(CHECKOUT)}
 
 
@@ -168,7 +165,7 @@ def down(progress: Progress) -> None:
     if not state_dir().exists():
         progress.say("There is no rehearsal cluster.")
         return
-    if sys.platform != "linux" or not _is_root():
+    if sys.platform != "linux" or os.geteuid() != 0:
         raise RehearsalError("Taking a rehearsal cluster down needs root.", "Run it as root.")
     with lock(), progress.step("Taking the rehearsal cluster down", 6) as step:
         _stop_everything(step)
@@ -178,12 +175,6 @@ def down(progress: Progress) -> None:
         shutil.rmtree(state_dir())
         with contextlib.suppress(OSError):
             state_dir().parent.rmdir()  # only where it is empty: another checkout's rehearsal may be beside ours
-
-
-def _is_root() -> bool:
-    import os
-
-    return os.geteuid() == 0
 
 
 def _stop_everything(step: Step) -> None:
