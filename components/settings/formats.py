@@ -20,7 +20,20 @@ _VERSION = re.compile(r"v?\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", r
 # `training-<id>-r9999` must stay within the 63 characters of the label `job-name`.
 LONGEST_RUN_ID = 63 - len("training-") - len("-r9999")
 RESERVED_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
-OUR_ENV = ("HOME", "TMPDIR")
+# What every run's Job sets in its container; planning/run.py sets just these.
+JOB_ENV = (
+    "HOLDFAST_RUN_ID",
+    "HOLDFAST_CHECKPOINT_DIR",
+    "HOLDFAST_IMAGE",
+    "HOLDFAST_ATTEMPT",
+    "HOLDFAST_TERMINATION_LOG",
+    "HOLDFAST_GRACE_SECONDS",
+    "HOLDFAST_POD_NAME",
+    "HOLDFAST_POD_UID",
+    "HOLDFAST_NODE_NAME",
+    "HOME",
+    "TMPDIR",
+)
 
 
 def _slug(text: str, longest: int) -> str:
@@ -161,7 +174,7 @@ def _env_name(text: str) -> str:
             "it is not the name of an environment variable",
             "write letters, digits and '_', such as LEARNING_RATE",
         )
-    if text in OUR_ENV or text.startswith("HOLDFAST_"):
+    if text in JOB_ENV:
         raise refusal("the Job sets this variable itself", "choose another name")
     return text
 

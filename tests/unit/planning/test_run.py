@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from components.planning.stack import StackPlan
+from components.settings.formats import JOB_ENV
 
 Plan = Callable[..., StackPlan]
 IMAGE = "docker.io/acme/trainer@sha256:" + "a" * 64
@@ -192,6 +193,13 @@ def test_what_a_container_can_not_see_by_itself_comes_by_the_environment(plan: P
         "HOLDFAST_POD_UID": {"fieldRef": {"fieldPath": "metadata.uid"}},
         "HOLDFAST_NODE_NAME": {"fieldRef": {"fieldPath": "spec.nodeName"}},
     }
+    assert set(env) == set(JOB_ENV), "what a run's own env may not set is what the Job sets"
+
+
+def test_a_program_s_own_settings_come_by_the_run_s_env(plan: Plan) -> None:
+    env = {"HOLDFAST_DIGITS_STEPS": "10", "HOLDFAST_MAX_ATTEMPTS_WITHOUT_PROGRESS": "3"}
+    got = {item["name"]: item.get("value") for item in _container(plan, run={"env": env})["env"]}
+    assert got.items() >= env.items()
 
 
 def test_checkpoints_shared_memory_and_tmp_are_mounted(plan: Plan) -> None:
