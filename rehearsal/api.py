@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from datetime import datetime
 from typing import Any
 
 import urllib3
@@ -23,6 +24,12 @@ def api_client() -> client.ApiClient:
 
 def core() -> client.CoreV1Api:
     return client.CoreV1Api(api_client())
+
+
+def leases(namespace: str) -> dict[str, datetime]:
+    """Lease name -> when its holder renewed it last; a node's lease is its heartbeat."""
+    found = client.CoordinationV1Api(api_client()).list_namespaced_lease(namespace).items
+    return {lease.metadata.name: lease.spec.renew_time for lease in found if lease.spec.renew_time}
 
 
 def ready_problem() -> str:

@@ -6,9 +6,10 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rehearsal import cgroups, control_plane, machine, network, node, node_images, processes, toolchain
@@ -64,7 +65,11 @@ def _start(
     plan = addresses()
     who = control_plane.identities(plan)
 
+    restarted: dict[str, datetime] = {}
+
     def start_node(each: node.Node, step: Step) -> None:
+        if not processes.running(each.process("kubelet")):
+            restarted[each.name] = datetime.now(UTC)
         node.start(each, plan, who, programs, step)
         for name in ("pause", "gpu-operator", *(("coredns",) if each.pool == "system" else ())):
             node_images.ensure_imported(each, images[name].result(), programs)
@@ -86,7 +91,7 @@ def _start(
             if each.pool == "gpu"
         ]
         addons.install(plan, images["coredns"].result().reference)
-        wait_until(_unready_nodes, limit_seconds=90, step=step, fix="Run `./holdfast status`.")
+        wait_until(lambda: _unready_nodes(restarted), limit_seconds=90, step=step, fix="Run `./holdfast status`.")
         wait_until(addons.dns_problem, limit_seconds=90, step=step, fix="Run `./holdfast status`.")
     with progress.step("Importing the training image into the GPU nodes", 25):
         for done in imports:
@@ -102,14 +107,19 @@ def _wait_for_images(images: dict[str, Future[node_images.Image]], progress: Pro
     node_images.record({name: future.result() for name, future in images.items()})
 
 
-def _unready_nodes() -> str:
-    from rehearsal.api import core
+def _unready_nodes(restarted: Mapping[str, datetime]) -> str:
+    """The nodes that are not ready, by name. What the API says of a node before its kubelet's restart does not count."""
+    from rehearsal.api import core, leases
 
-    ready = set()
-    for found in core().list_node().items:
-        if any(c.type == "Ready" and c.status == "True" for c in found.status.conditions or []):
-            ready.add(found.metadata.name)
-    return ", ".join(each.name for each in node.NODES if each.name not in ready)
+    ready = {
+        found.metadata.name
+        for found in core().list_node().items
+        if any(c.type == "Ready" and c.status == "True" for c in found.status.conditions or [])
+    }
+    renewed = leases("kube-node-lease") if restarted else {}
+    never = datetime.min.replace(tzinfo=UTC)
+    silent = {name for name, began in restarted.items() if renewed.get(name, never) < began}
+    return ", ".join(each.name for each in node.NODES if each.name not in ready - silent)
 
 
 def _expected() -> Iterator[tuple[str, str]]:

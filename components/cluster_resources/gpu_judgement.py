@@ -166,14 +166,19 @@ def _tolerations(
 ) -> None:
     if pool.taint["effect"] == "PreferNoSchedule":
         return
-    watched = [(name, OPERAND_TOLERATIONS) for name in expectation.daemonsets]
-    watched += [(name, NFD_TOLERATIONS) for name in expectation.nfd_daemonsets]
-    for name, value in watched:
-        daemonset = snapshot.daemonsets.get(name)
-        if daemonset is not None and not _tolerated(daemonset, pool.taint):
+    for value, names in (
+        (OPERAND_TOLERATIONS, expectation.daemonsets),
+        (NFD_TOLERATIONS, expectation.nfd_daemonsets),
+    ):
+        found = [snapshot.daemonsets[name] for name in names if name in snapshot.daemonsets]
+        # One list of tolerations serves them all, so they are one fault with one fix.
+        refused = [daemonset.name for daemonset in found if not _tolerated(daemonset, pool.taint)]
+        if refused:
+            many = len(refused) > 1
             faults.append(
-                f"DaemonSet {name} does not tolerate the taint {taint_text(pool.taint)} of pool "
-                f"{pool.name}, so it has no Pod on {', '.join(pool.nodes)} and their GPUs stay unusable, "
+                f"DaemonSet{'s' if many else ''} {', '.join(refused)} {'do' if many else 'does'} not tolerate the "
+                f"taint {taint_text(pool.taint)} of pool {pool.name}, so {'they have' if many else 'it has'} no Pod on "
+                f"{', '.join(pool.nodes)} and their GPUs stay unusable, "
                 f"whatever the ClusterPolicy says. Add {_toleration(pool.taint)} to the chart value "
                 f"{value} (holdfast:gpuOperator.extraValues replaces the whole list), or remove that value "
                 "from extraValues: the list then follows from the pool's taint."

@@ -131,6 +131,14 @@ def test_an_untolerated_pool_taint_is_a_fault_though_the_policy_says_ready(world
     )
 
 
+def test_all_operands_that_lack_the_one_list_s_toleration_are_one_fault(world: World) -> None:
+    for name in (DEVICE_PLUGIN, VALIDATOR):
+        find(world, "daemonsets", name)["spec"]["template"]["spec"]["tolerations"] = []
+    faults = judge(snapshot_of(**world), EXPECTED).faults
+    assert len(faults) == 1
+    assert faults[0].startswith("DaemonSets ") and DEVICE_PLUGIN in faults[0] and VALIDATOR in faults[0]
+
+
 def test_an_untolerating_feature_discovery_names_its_own_chart_value(world: World) -> None:
     find(world, "daemonsets", NFD_WORKER)["spec"]["template"]["spec"]["tolerations"] = []
     assert "the chart value node-feature-discovery.worker.tolerations" in told(world)

@@ -226,7 +226,8 @@ def test_the_job_is_the_planned_one_and_is_not_waited_for(dev: Any) -> None:
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert trainer["image"] == f"docker.io/holdfast/trainer@{DIGEST}"
     assert trainer["resources"]["limits"]["nvidia.com/gpu"] == "1"
-    assert trainer["env"][-1]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    env = {item["name"]: item for item in trainer["env"]}
+    assert env["HOLDFAST_NODE_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
 
 
 def test_a_replaced_job_goes_before_the_new_one_comes(dev: Any) -> None:
