@@ -5,11 +5,17 @@ from __future__ import annotations
 import re
 
 from rules.engine import Resource
-from rules.views import View
+from rules.views import UNKNOWN, View
 
-CHART_TYPES = frozenset(
-    {"kubernetes:helm.sh/v3:Release", "kubernetes:helm.sh/v3:Chart", "kubernetes:helm.sh/v4:Chart"}
+_RELEASE = "kubernetes:helm.sh/v3:Release"
+# Components: what they render is in the stack as resources of its own.
+_COMPONENTS = frozenset({"kubernetes:helm.sh/v3:Chart", "kubernetes:helm.sh/v4:Chart"})
+# Objects that make a controller in the cluster install a chart: Flux, Argo CD, and K3s' and RKE2's own.
+_BY_CONTROLLER = re.compile(
+    r"kubernetes:(helm\.toolkit\.fluxcd\.io/\w+:HelmRelease|argoproj\.io/\w+:Application"
+    r"|helm\.cattle\.io/\w+:HelmChart)"
 )
+_THIS_CLUSTER = frozenset({"https://kubernetes.default.svc", "in-cluster"})
 # AMD's operator has almost the same name and owns other GPUs.
 _NOT_NVIDIA = frozenset({"gpu-operator-charts", "amd-gpu-operator"})
 # Top-level values that together only the GPU Operator's chart has: a vendored copy may carry another name.
@@ -38,12 +44,84 @@ def base_name(chart: str) -> str:
 
 
 def is_chart(resource: Resource) -> bool:
-    return resource.type in CHART_TYPES
+    """Whether the resource installs a chart on the stack's own cluster."""
+    if resource.type == _RELEASE or is_component(resource):
+        return True
+    return _BY_CONTROLLER.fullmatch(resource.type) is not None and not _goes_elsewhere(resource.props["spec"])
+
+
+def is_component(resource: Resource) -> bool:
+    return resource.type in _COMPONENTS
+
+
+def _goes_elsewhere(spec: View) -> bool:
+    """Flux and Argo CD can deploy to other clusters than the one they run on."""
+    destination = spec["destination"]
+    names = [destination[key].peek_text() for key in ("server", "name")]
+    return spec["kubeConfig"].exists or any(name and name not in _THIS_CLUSTER for name in names)
+
+
+def chart_reference(resource: Resource) -> View:
+    """Which chart is installed: a name, an address or a folder."""
+    props = resource.props
+    if resource.kind == "HelmRelease":
+        return props["spec"]["chart"]["spec"]["chart"]
+    if resource.kind == "Application":
+        source = _source(resource)
+        return source["chart"] if source["chart"].exists else source["path"]
+    return props["spec"]["chart"] if resource.kind == "HelmChart" else props["chart"]
+
+
+def chart_values(resource: Resource) -> View:
+    """The values given to the chart. Values in a text or in another object are not known to the rules."""
+    spec = resource.props["spec"]
+    if resource.kind == "HelmRelease":
+        return _hidden(resource, "spec.valuesFrom") if spec["valuesFrom"].exists else spec["values"]
+    if resource.kind == "Application":
+        helm = _source(resource)["helm"]
+        others = [key for key in ("values", "valueFiles", "parameters") if helm[key].exists]
+        return _hidden(resource, f"{helm.path}.{others[0]}") if others else helm["valuesObject"]
+    if resource.kind == "HelmChart":
+        texts = [key for key in ("valuesContent", "set") if spec[key].exists]
+        return _hidden(resource, f"spec.{texts[0]}") if texts else spec["values"]
+    return resource.props["values"]
+
+
+def has_value_files(resource: Resource) -> bool:
+    """Whether values come from files too. Of a Release the provider has merged them into `values` when it has
+    checked the inputs (pulumi-kubernetes, helmReleaseProvider.Check); of a Chart component nobody has.
+    """
+    return bool(resource.props["valueYamlFiles"].peek_elements()) or resource.props["valueYamlFiles"].unknown
+
+
+def chart_namespace(resource: Resource) -> View:
+    """Where the chart's objects go."""
+    props = resource.props
+    if resource.kind == "Application":
+        return props["spec"]["destination"]["namespace"]
+    if resource.kind in ("HelmRelease", "HelmChart"):
+        target = props["spec"]["targetNamespace"]
+        return target if target.exists else props["metadata"]["namespace"]
+    return props["namespace"]
+
+
+def _source(resource: Resource) -> View:
+    """Argo CD's source of a chart; of several sources the one that has a chart."""
+    spec = resource.props["spec"]
+    several = spec["sources"].peek_elements()
+    return next((source for source in several if source["chart"].exists), spec["source"])
+
+
+def _hidden(resource: Resource, path: str) -> View:
+    return View(UNKNOWN, resource.unknowns, path)
 
 
 def chart_names(resource: Resource) -> set[str]:
     """The names a Release's chart goes by: its reference, and its own name once it is installed."""
-    references = (resource.props["chart"].peek_text(), resource.props["status"]["chart"].peek_text())
+    references = (
+        chart_reference(resource).peek_text(),
+        resource.props["status"]["chart"].peek_text() if resource.type == _RELEASE else None,
+    )
     return {base_name(reference) for reference in references if reference}
 
 
@@ -52,7 +130,7 @@ def operator_values(resource: Resource) -> View | None:
 
     An umbrella chart that has the operator as a dependency passes them below `gpu-operator`.
     """
-    values = resource.props["values"]
+    values = chart_values(resource)
     names = chart_names(resource)
     if any(_is_operator_name(name) for name in names):
         return values

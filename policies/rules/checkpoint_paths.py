@@ -18,6 +18,16 @@ _READS = re.compile(r"^(load|resume|restore|init|from|pretrained|base)", re.IGNO
 # Options of common trainers whose target holds the checkpoints although the name does not say so:
 # Hugging Face's --output_dir, Megatron's --save, Lightning's --default_root_dir.
 _OUTPUT_OPTIONS = frozenset({"output_dir", "save_dir", "save", "default_root_dir"})
+# Programs with such options that do not train: lm_eval, trtllm-build, convert_checkpoint.py, vllm serve.
+_OTHER_WORK = re.compile(
+    r"eval|bench|convert|export|build|serv|infer|generat|quantiz|predict|score", re.IGNORECASE
+)
+_TRAINS = re.compile(r"train|tune|resume", re.IGNORECASE)
+# $(NAME) is expanded by Kubernetes, $NAME and ${NAME} by a shell.
+_VARIABLE = re.compile(r"\$\((\w+)\)|\$\{(\w+)\}|\$(\w+)")
+# A server mounts weights to read there: ComfyUI's models/checkpoints, for one.
+_SERVERS = frozenset({"Deployment", "ReplicaSet", "ReplicationController", "StatefulSet"})
+_MODELS = re.compile(r"(^|/)(models?|weights|pretrained)(/|$)", re.IGNORECASE)
 _ONE_FILE = re.compile(r"\.(pt|pth|bin|ckpt|safetensors|onnx)$", re.IGNORECASE)
 
 
@@ -54,6 +64,7 @@ def paths_in_arguments(arguments: list[str]) -> Iterator[tuple[str, str]]:
     words: list[str] = []
     for argument in arguments:
         words.extend(_split(argument) if " " in argument.strip() else [argument])
+    other_work = _does_other_work(words)
     for position, word in enumerate(words):
         option, equals, value = word.partition("=")
         if not equals:
@@ -64,8 +75,20 @@ def paths_in_arguments(arguments: list[str]) -> Iterator[tuple[str, str]]:
             value.startswith("/")
             and is_checkpoint_option(option.lstrip("-"))
             and not _is_one_file(option, value)
+            and not (other_work and _WORD.search(option) is None)
         ):
             yield value, option
+
+
+def _does_other_work(words: list[str]) -> bool:
+    """Whether the program is known by its name as none that trains. Options' own values tell nothing."""
+    programs = [
+        word
+        for before, word in zip(["", *words], words, strict=False)
+        if not word.startswith("-") and (not before.startswith("-") or before in ("-c", "-m", "-u", "--"))
+    ]
+    trains = any(_TRAINS.search(word) for word in words)
+    return not trains and any(_OTHER_WORK.search(word) for word in programs)
 
 
 def _split(argument: str) -> list[str]:
@@ -88,19 +111,37 @@ def checkpoint_places(workload: Workload, container: View) -> list[CheckpointPla
         found.setdefault(path, CheckpointPlace(path, why, _mount_of(path, mounts)))
     covered = {place.mount.path for place in found.values() if place.mount}
     for mount in mounts:
-        # What is mounted for reading (the weights to start from) is no place to write to.
-        if mount.path in covered or mount.view["readOnly"].peek() is True:
+        if mount.path in covered or (workload.kind in _SERVERS and _MODELS.search(mount.path)):
             continue
         if _WORD.search(mount.path):
             found.setdefault(mount.path, CheckpointPlace(mount.path, "mountPath", mount))
         elif _WORD.search(mount.view["subPath"].peek_text() or ""):
             found.setdefault(mount.path, CheckpointPlace(mount.path, "subPath", mount))
-    return list(found.values())
+    # What is mounted for reading (the weights to start from or to judge) is no place to write to.
+    return [place for place in found.values() if not (place.mount and _reads_only(workload, place.mount))]
+
+
+def _reads_only(workload: Workload, mount: Mount) -> bool:
+    if mount.view["readOnly"].peek() is True:
+        return True
+    name = mount.volume.peek_text()
+    return any(
+        volume["name"].peek_text() == name and volume["persistentVolumeClaim"]["readOnly"].peek() is True
+        for volume in workload.spec["volumes"].peek_elements()
+    )
 
 
 def _argument_paths(container: View) -> Iterator[tuple[str, str]]:
+    values = {
+        variable["name"].peek_text(): variable["value"].peek_text()
+        for variable in container["env"].peek_elements()
+    }
+
+    def expanded(argument: str) -> str:
+        return _VARIABLE.sub(lambda match: values.get(match[match.lastindex or 0]) or match[0], argument)
+
     arguments = [v.text() or "" for part in ("command", "args") for v in container[part].elements()]
-    yield from paths_in_arguments(arguments)
+    yield from paths_in_arguments([expanded(argument) for argument in arguments])
 
 
 def _environment_paths(container: View) -> Iterator[tuple[str, str]]:

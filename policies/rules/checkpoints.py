@@ -39,6 +39,17 @@ _UNFIT_SOURCES = {
 }
 
 
+# The clouds' StorageClasses, and the provisioners of others, whose volumes one node alone can mount as a
+# folder, whatever the claim asks for. Sources: the CSI drivers' own lists of access modes.
+_SINGLE_NODE_CLASSES = frozenset(
+    "gp2 gp3 io1 io2 standard-rwo premium-rwo managed-csi managed-csi-premium managed-premium".split()
+)
+_SINGLE_NODE_PROVISIONERS = frozenset(
+    "ebs.csi.aws.com kubernetes.io/aws-ebs pd.csi.storage.gke.io kubernetes.io/gce-pd disk.csi.azure.com"
+    " kubernetes.io/azure-disk rancher.io/local-path topolvm.io openebs.io/local".split()
+)
+
+
 @dataclass(frozen=True)
 class _Place:
     """A checkpoint place of one container with the volume behind it, if there is one."""
@@ -135,6 +146,27 @@ def _problem_of_claim_spec(spec: View) -> str | None:
     return problem_of_access_modes([mode for mode in modes if mode])
 
 
+def _problem_of_claim(claim: Resource, resources: Sequence[Resource]) -> str | None:
+    return _problem_of_claim_spec(claim.props["spec"]) or _problem_of_class(claim, resources)
+
+
+def _problem_of_class(claim: Resource, resources: Sequence[Resource]) -> str | None:
+    name = claim.props["spec"]["storageClassName"].peek_text()
+    if not name:
+        return None
+    for other in resources:
+        if other.kind != "StorageClass" or other.cluster != claim.cluster:
+            continue
+        provisioner = other.props["provisioner"].peek_text()
+        if other.props["metadata"]["name"].peek_text() == name:
+            if provisioner not in _SINGLE_NODE_PROVISIONERS:
+                return None
+            return f"the volumes of its class '{name}' ({provisioner}) can be mounted on one node at a time"
+    if name in _SINGLE_NODE_CLASSES:
+        return f"the volumes of its class '{name}' can be mounted on one node at a time"
+    return None
+
+
 def check_checkpoint_claims(resources: Sequence[Resource], _config: Config) -> Iterator[Violation]:
     """Claims by name: looked up among the stack's own claims of the same namespace and cluster."""
     claims = [r for r in resources if r.kind == "PersistentVolumeClaim"]
@@ -146,7 +178,7 @@ def check_checkpoint_claims(resources: Sequence[Resource], _config: Config) -> I
                     continue
                 claim_name = name.text()
                 claim = _claim(claims, resource, claim_name, workload.namespace)
-                problem = _problem_of_claim_spec(claim.props["spec"]) if claim else None
+                problem = _problem_of_claim(claim, resources) if claim else None
                 if problem:
                     yield Violation(
                         f"{found.where}: claim '{claim_name}' can not hold them, since {problem}. Set"

@@ -1,4 +1,4 @@
-"""GPU request = limit = a whole number above zero, for each container on its own."""
+"""GPU request = limit = a whole number, for each container on its own. 0 is Kubernetes' way to say none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def problem_of_amount(section: str, name: str, amount: Any) -> str | None:
             f"{section}.{name} is '{show(amount)}': GPUs are not divisible; write a whole number, or ask"
             " for a MIG slice by its own resource name"
         )
-    if number <= 0:
+    if number < 0:
         return f"{section}.{name} is {show(amount)}: remove the line, or ask for 1 or more"
     return None
 
@@ -87,7 +87,7 @@ def _problems(resources: View) -> Iterator[str]:
 
 WHOLE_GPUS = resource_policy(
     name="whole-gpus",
-    description="A container's GPU request equals its limit and is a whole number above zero.",
+    description="A container's GPU request equals its limit and is a whole number.",
     severity=Severity.HIGH,
     remediation=(
         "Set resources.limits of the container to a whole number, for example nvidia.com/gpu: 1, and leave"

@@ -12,7 +12,11 @@ from rules.pods import Workload, in_scope, workloads
 from rules.views import View
 
 _DIGESTS = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
-_NAME = re.compile(r"[A-Za-z0-9][\w.\-/:]*")
+# Source: github.com/distribution/reference: the registry may have capitals and a port, the path may not.
+_PATH = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_NAME = re.compile(
+    rf"(?:[A-Za-z0-9][A-Za-z0-9.\-]*(?::\d+)?/)?{_PATH}(?:/{_PATH})*(?::\w[\w.\-]{{0,127}})?", re.ASCII
+)
 
 
 def problem_of_reference(reference: str) -> str | None:
@@ -21,7 +25,10 @@ def problem_of_reference(reference: str) -> str | None:
     if not at:
         return f"image '{reference}' is not pinned by digest: a tag can point to another image tomorrow"
     if _NAME.fullmatch(name) is None:
-        return f"image '{reference}' has no usable name before the '@'"
+        return (
+            f"image '{reference}' has no usable name before the '@': a name has lower-case letters, digits"
+            " and - . _ /"
+        )
     if _DIGESTS.fullmatch(digest) is None:
         return (
             f"image '{reference}' has a malformed digest: after the '@' it needs sha256: and 64 lowercase "

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rules.charts import is_chart, operator_values
+from rules.charts import chart_namespace, has_value_files, is_chart, is_component, operator_values
 from rules.engine import Resource
-from rules.views import View
+from rules.views import UNKNOWN, View
 
 CLUSTER_POLICY = "kubernetes:nvidia.com/v1:ClusterPolicy"
 
@@ -39,13 +39,22 @@ class Install:
     @property
     def namespace(self) -> View:
         if self.by_chart:
-            return self.resource.props["namespace"]
+            return chart_namespace(self.resource)
         return self.resource.props["metadata"]["namespace"]
+
+    @property
+    def has_driver_objects(self) -> bool:
+        """Whether NVIDIADriver objects install drivers, which they do whatever driver.enabled says."""
+        driver = self.settings["driver"]
+        key = driver["nvidiaDriverCRD"]["enabled"] if self.by_chart else driver["useNvidiaDriverCRD"]
+        return key.peek() in (True, "true")
 
     def setting(self, dotted: str) -> View:
         view = self.settings
         for key in dotted.split("."):
             view = view[key]
+        if not view.exists and self.by_chart and has_value_files(self.resource):
+            return View(UNKNOWN, self.resource.unknowns, f"values.{dotted} (it may be in valueYamlFiles)")
         return view
 
     def effective(self, dotted: str) -> object:
@@ -54,11 +63,14 @@ class Install:
         Null removes a key in Helm, and the text "false" renders as the boolean.
         """
         view = self.setting(dotted)
+        if dotted == "driver.enabled" and self.has_driver_objects:
+            return True
         if view.unknown:
             return None
         value = view.peek()
         if isinstance(value, str) and value.lower() in ("true", "false"):
-            return value.lower() == "true"
+            # Helm ignores a condition that is no boolean: the subchart stays on (helm, ProcessDependencies).
+            return dotted == "nfd.enabled" or value.lower() == "true"
         return DEFAULTS.get(dotted) if value is None else value
 
 
@@ -74,17 +86,23 @@ def operator_charts(resources: Sequence[Resource]) -> list[Install]:
 def installs(resources: Sequence[Resource]) -> list[Install]:
     """Charts of the GPU Operator, then ClusterPolicies that no such chart of the stack explains.
 
-    A Chart component may show no inputs; the ClusterPolicy among its children then speaks for it. With
-    `clusterPolicy.deployCR: false` the chart leaves the ClusterPolicy to the program, which has the last
-    word.
+    A ClusterPolicy that a Chart component rendered speaks for it: the component's values may come from files,
+    or not be shown at all. With `clusterPolicy.deployCR: false` the chart leaves the ClusterPolicy to the
+    program, which has the last word.
     """
-    charts = operator_charts(resources)
-    covered = {install.resource.urn for install in charts}
-    policies = [
+    objects = [
         Install(resource, resource.props["spec"], by_chart=False)
         for resource in resources
-        if resource.type == CLUSTER_POLICY and not covered.intersection(resource.ancestors)
+        if resource.type == CLUSTER_POLICY
     ]
+    rendered = {urn for policy in objects for urn in policy.resource.ancestors}
+    charts = [
+        install
+        for install in operator_charts(resources)
+        if not (is_component(install.resource) and install.resource.urn in rendered)
+    ]
+    covered = {install.resource.urn for install in charts}
+    policies = [policy for policy in objects if not covered.intersection(policy.resource.ancestors)]
     spoken_for = {policy.resource.cluster for policy in policies}
     speaking = [
         chart

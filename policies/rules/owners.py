@@ -95,19 +95,32 @@ def _of_operators(resources: Sequence[Resource]) -> Iterator[Owner]:
                 nodes=((Requirement(label, "In", frozenset({"true"})),),),
                 unknown=setting if setting.unknown else None,
             )
+    rendered = _rendered(resources)
     for chart in operator_charts(resources):
-        if chart.effective("nfd.enabled") is not False:
+        if chart.resource.urn not in rendered and chart.effective("nfd.enabled") is not False:
             setting = chart.setting("nfd.enabled")
             yield _by_chart("nfd", chart.resource, setting if setting.unknown else None)
 
 
+def _rendered(resources: Sequence[Resource]) -> set[str]:
+    """Chart components whose objects are in the stack: those tell more than the values do."""
+    components = {r.urn for r in resources if charts.is_component(r)}
+    return components.intersection(urn for r in resources for urn in r.ancestors)
+
+
 def _of_charts(resources: Sequence[Resource]) -> Iterator[Owner]:
+    rendered = _rendered(resources)
     for r in resources:
-        if not charts.is_chart(r) or charts.operator_values(r) is not None:
+        if not charts.is_chart(r) or r.urn in rendered or charts.operator_values(r) is not None:
             continue
-        names, values = charts.chart_names(r), r.props["values"]
+        names, values = charts.chart_names(r), charts.chart_values(r)
         if names & charts.DEVICE_PLUGIN_CHARTS:
-            yield _by_chart("devicePlugin", r, None)
+            yield from _if_enabled("devicePlugin", r, values["devicePlugin"]["enabled"])
+            # Its dependency on NFD has the condition nfd.enabled, else gfd.enabled, which is off by default.
+            nfd = values["nfd"]["enabled"]
+            condition = nfd if nfd.exists else values["gfd"]["enabled"]
+            if condition.unknown or condition.peek() is True:
+                yield _by_chart("nfd", r, condition if condition.unknown else None)
         if names & charts.DRA_CHARTS:
             yield from _if_enabled("devicePlugin", r, values["resources"]["gpus"]["enabled"])
         if names & charts.DRIVER_CHARTS:
@@ -141,8 +154,8 @@ def check_single_owner(resources: Sequence[Resource], _config: Config) -> Iterat
     found = owners(resources)
     for r in resources:
         # A chart whose name is still open may be anything.
-        if charts.is_chart(r) and r.props["chart"].unknown:
-            r.props["chart"].note()
+        if charts.is_chart(r) and charts.chart_reference(r).unknown:
+            charts.chart_reference(r).note()
     for cluster in sorted({owner.cluster for owner in found}):
         for layer, layer_title in LAYERS.items():
             here = [o for o in found if o.cluster == cluster and o.layer == layer]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 
 from rules.engine import Resource
+from rules.quantity import parse
 from rules.views import View
 
 PART_OF_LABEL = "app.kubernetes.io/part-of"
@@ -81,13 +83,18 @@ def is_gpu(resource_name: str) -> bool:
 
 
 def gpu_names(container: View) -> tuple[set[str], bool]:
-    """The GPU resources that a container names, and whether an unknown value could hide more."""
+    """The GPU resources that a container asks for, and whether an unknown value could hide more.
+
+    An amount of 0 asks for nothing: templates write it for Pods without a GPU.
+    """
     found: set[str] = set()
     hidden = False
     for section in ("limits", "requests"):
         amounts = container["resources"][section]
         hidden = hidden or amounts.unknown
-        found.update(key for key in amounts.peek_keys() if is_gpu(key))
+        found.update(
+            key for key in amounts.peek_keys() if is_gpu(key) and parse(amounts[key].peek()) != Decimal(0)
+        )
     return found, hidden
 
 
@@ -156,6 +163,9 @@ def workloads(resource: Resource) -> list[Workload]:
     kind = resource.kind
     if not resource.type.startswith("kubernetes:"):
         return []
+    if kind.endswith("Patch") and kind.removesuffix("Patch") in _TEMPLATES:
+        # Server-side apply of a part of an object: what it does not say is not missing.
+        return _of_object(kind.removesuffix("Patch"), resource.props, resource.title, True, complete=False)
     built_in = resource.type.removeprefix("kubernetes:").split("/")[0].split(":")[0] in _BUILT_IN_GROUPS
     if kind.endswith("List") and kind.removesuffix("List") in _TEMPLATES:
         return [
@@ -166,7 +176,9 @@ def workloads(resource: Resource) -> list[Workload]:
     return _of_object(kind, resource.props, resource.title, built_in)
 
 
-def _of_object(kind: str, root: View, title: str, built_in: bool) -> list[Workload]:
+def _of_object(
+    kind: str, root: View, title: str, built_in: bool, complete: bool = True
+) -> list[Workload]:
     if built_in:
         if kind not in _TEMPLATES:
             return []
@@ -176,7 +188,7 @@ def _of_object(kind: str, root: View, title: str, built_in: bool) -> list[Worklo
         spec = template["spec"]
         if not spec.is_mapping and not spec.unknown:
             return []
-        return [_workload(kind, title, root, [template["metadata"]], spec, complete=True)]
+        return [_workload(kind, title, root, [template["metadata"]], spec, complete)]
     return [
         _workload(kind, title, root, metadata, spec, complete=False)
         for metadata, spec in _search(root, [], depth=0)
@@ -205,6 +217,7 @@ def _search(view: View, metadata: list[View], depth: int) -> Iterator[tuple[list
     if view["containers"].is_list or view["containers"].unknown:
         yield metadata, view
         return
+    yield from ((metadata, pod) for pod in _pods_in_short(view))
     inner = [*metadata, view["metadata"]] if depth and view["metadata"].is_mapping else metadata
     for key in view.peek_keys():
         child = view[key]
@@ -220,3 +233,15 @@ def _search(view: View, metadata: list[View], depth: int) -> Iterator[tuple[list
                         element.note()
                     continue
                 yield from _search(element, inner, depth + 1)
+
+
+def _pods_in_short(view: View) -> Iterator[View]:
+    """Pods that a custom resource describes by image and resources alone: TrainJob, KServe's models."""
+    for key in ("resources", "resourcesPerNode"):
+        resources = view[key]
+        if resources["limits"].is_mapping or resources["requests"].is_mapping:
+            image = view["image"]
+            container = {"name": view.path.rsplit(".", 1)[-1], "resources": resources.peek()}
+            if image.peek_text() is not None:
+                container["image"] = image.peek()
+            yield view.over({"containers": [container]})

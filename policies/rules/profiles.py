@@ -125,6 +125,8 @@ def _problem_of_switch(profile: Profile, layer: str, install: Install) -> str | 
     if actual == wanted:
         return None
     what = LAYERS[layer]
+    if layer == "driver" and install.has_driver_objects:
+        key = "driver.nvidiaDriverCRD.enabled" if install.by_chart else "driver.useNvidiaDriverCRD"
     if actual:
         consequence = f"the {what} belongs to: {owner}. The operator would be a second owner"
     else:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from pulumi_policy import Severity
+from pulumi_policy import PolicyConfigSchema, Severity
 
 from rules.engine import Config, Resource, Violation, resource_policy
 from rules.pods import Workload, asks_for_gpu, note_if_gpu_is_hidden, workloads
@@ -23,9 +23,15 @@ GPU_TAINTS: dict[str, str | None] = {
 SYSTEM_NAMESPACES = frozenset(
     {
         "kube-system", "kube-node-lease", "gpu-operator", "nvidia-gpu-operator", "nvidia-network-operator",
-        "node-feature-discovery", "gke-managed-system", "gmp-system",
+        "nvidia-dra-driver-gpu", "gpu-resources", "node-feature-discovery", "gke-managed-system",
+        "gmp-system", "tigera-operator", "calico-system",
     }
 )  # fmt: skip
+EXEMPT_SETTING = "exemptNamespaces"
+# Kubernetes keeps these two for what a cluster can not run without: autoscalers, CNI and CSI controllers.
+_SYSTEM_PRIORITIES = frozenset({"system-cluster-critical", "system-node-critical"})
+# A Pod that goes to control plane nodes alone takes no GPU node.
+_CONTROL_PLANE = frozenset({"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"})
 _OPERATOR_OWNERS = frozenset({"ClusterPolicy", "NVIDIADriver", "GPUCluster", "DaemonSet", "Node"})
 
 
@@ -49,8 +55,8 @@ def tolerated_gpu_taint(toleration: View) -> str | None:
     return f"{key}={wanted}" if toleration["value"].text() == wanted else None
 
 
-def check_tolerations(resource: Resource, _config: Config) -> Iterator[Violation]:
-    """Every Pod but those of DaemonSets, system namespaces and operators."""
+def check_tolerations(resource: Resource, config: Config) -> Iterator[Violation]:
+    """Every Pod but those of DaemonSets, of the cluster's own services and of operators."""
     for workload in workloads(resource):
         if workload.kind == "DaemonSet":
             continue
@@ -58,7 +64,7 @@ def check_tolerations(resource: Resource, _config: Config) -> Iterator[Violation
         if not tolerations.exists or asks_for_gpu(workload):
             continue
         taints = [taint for t in tolerations.elements() if (taint := _taint(t))]
-        if not taints or _belongs_to_the_system(workload):
+        if not taints or _belongs_to_the_system(workload, config.get(EXEMPT_SETTING) or ()):
             continue
         if asks_for_gpu(workload) is None:
             note_if_gpu_is_hidden(workload)
@@ -81,8 +87,13 @@ def _taint(toleration: View) -> str | None:
     return tolerated_gpu_taint(toleration)
 
 
-def _belongs_to_the_system(workload: Workload) -> bool:
-    if workload.namespace.peek_text() in SYSTEM_NAMESPACES:
+def _belongs_to_the_system(workload: Workload, exempt: Sequence[str]) -> bool:
+    if workload.namespace.peek_text() in {*SYSTEM_NAMESPACES, *exempt}:
+        return True
+    spec = workload.spec
+    if spec["priorityClassName"].peek_text() in _SYSTEM_PRIORITIES:
+        return True
+    if _CONTROL_PLANE.intersection(spec["nodeSelector"].peek_keys()):
         return True
     owners = [owner for references in workload.owners for owner in references.peek_elements()]
     return any(owner["kind"].peek_text() in _OPERATOR_OWNERS for owner in owners)
@@ -94,7 +105,17 @@ TOLERATION_NEEDS_GPU = resource_policy(
     severity=Severity.MEDIUM,
     remediation=(
         "Remove the toleration from Pods without a GPU, or add resources.limits with nvidia.com/gpu to the"
-        " container that uses it. DaemonSets and the namespaces of node operators are exempt."
+        " container that uses it. DaemonSets, Pods of a system priority class and the namespaces of node"
+        f" operators are exempt; {EXEMPT_SETTING} in the pack's configuration names further namespaces."
     ),
     check=check_tolerations,
+    config=PolicyConfigSchema(
+        properties={
+            EXEMPT_SETTING: {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Namespaces whose Pods may tolerate the taint of GPU nodes without a GPU.",
+            }
+        }
+    ),
 )

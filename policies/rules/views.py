@@ -54,6 +54,10 @@ class View:
             return self
         return View(self._child(key), self._unknowns, self._join(key))
 
+    def over(self, raw: Any) -> View:
+        """A view of other properties in the same place."""
+        return View(raw, self._unknowns, self.path)
+
     def _child(self, key: str | int) -> Any:
         fits = (isinstance(key, str) and isinstance(self._raw, Mapping)) or (
             isinstance(key, int) and _is_list(self._raw)

@@ -239,3 +239,69 @@ def test_options_are_told_apart():
 
 def test_a_shell_line_with_broken_quotes_is_still_read():
     assert list(paths_in_arguments(["echo 'x && train --save /data"])) == [("/data", "--save")]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["--checkpoint-dir=$(OUT)/run", "cd / && python train.py --save-dir ${OUT}", "train --output_dir $OUT/a"],
+)
+def test_a_variable_in_an_argument_is_followed(judge, build, value):
+    mounts = [{"name": "data", "mountPath": "/scratch"}]
+    container = build.gpu(args=[value], env=[{"name": "OUT", "value": "/scratch"}], volumeMounts=mounts)
+    job = build.job(container, volumes=[{"name": "data", "emptyDir": {}}])
+    (message,) = judge.resource(JOB, job).of(VOLUME)
+    assert "checkpoints at /scratch" in message
+
+
+@pytest.mark.parametrize(
+    ("mount", "claim"), [({"readOnly": True}, {}), ({}, {"readOnly": True})], ids=["mount", "claim"]
+)
+def test_what_is_mounted_read_only_is_read(judge, example, build, mount, claim):
+    container = build.gpu(args=ARGS, volumeMounts=[{**MOUNT[0], **mount}])
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "training-checkpoints", **claim}}]
+    job = build.job(container, volumes=volumes, metadata={"namespace": "ml-batch"})
+    verdict = judge.stack(example(JOB, job), example(PVC, pvc("ReadWriteOnce"), "pvc"))
+    assert verdict.of(CLAIM) == [] and judge.resource(JOB, job).of(VOLUME) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["lm_eval", "--tasks", "x"],
+        ["trtllm-build"],
+        ["python", "-m", "bench.run"],
+        ["bash", "-c", "vllm serve m"],
+    ],
+)
+def test_the_output_of_other_work_is_no_checkpoint(judge, build, words):
+    mounts = [{"name": "data", "mountPath": "/out"}]
+    container = build.gpu(command=words, args=["--output_dir", "/out"], volumeMounts=mounts)
+    job = build.job(container, volumes=[{"name": "data", "emptyDir": {}}])
+    assert judge.resource(JOB, job).of(VOLUME) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "provisioner"),
+    [("gp3", None), ("premium-rwo", None), ("fast", "ebs.csi.aws.com"), ("fast", "disk.csi.azure.com")],
+)
+def test_a_shared_claim_of_a_class_that_can_not_share_is_refused(judge, example, build, name, provisioner):
+    claim = pvc("ReadWriteMany")
+    claim["spec"]["storageClassName"] = name
+    job = build.job(
+        build.gpu(args=ARGS, volumeMounts=MOUNT), volumes=by_claim(), metadata={"namespace": "ml-batch"}
+    )
+    classes = {"metadata": {"name": name}, "provisioner": provisioner}
+    made = [example("kubernetes:storage.k8s.io/v1:StorageClass", classes, "class")] if provisioner else []
+    (message,) = judge.stack(example(JOB, job), example(PVC, claim, "pvc"), *made).of(CLAIM)
+    assert f"the volumes of its class '{name}'" in message
+
+
+def test_a_class_of_the_stack_is_judged_by_its_provisioner_and_not_by_its_name(judge, example, build):
+    claim = pvc("ReadWriteMany")
+    claim["spec"]["storageClassName"] = "gp3"
+    job = build.job(
+        build.gpu(args=ARGS, volumeMounts=MOUNT), volumes=by_claim(), metadata={"namespace": "ml-batch"}
+    )
+    classes = {"metadata": {"name": "gp3"}, "provisioner": "efs.csi.aws.com"}
+    made = example("kubernetes:storage.k8s.io/v1:StorageClass", classes, "class")
+    assert judge.stack(example(JOB, job), example(PVC, claim, "pvc"), made).of(CLAIM) == []

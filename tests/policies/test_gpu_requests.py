@@ -33,10 +33,24 @@ def test_a_request_without_a_limit_is_refused(judge, build):
     assert "requests.nvidia.com/gpu is 1 but limits.nvidia.com/gpu is missing" in message
 
 
-@pytest.mark.parametrize("limit", [0, "0", -1])
-def test_zero_and_less_are_refused(judge, build, limit):
+@pytest.mark.parametrize("limit", [-1, "-2"])
+def test_less_than_zero_is_refused(judge, build, limit):
     (message,) = judge.resource(JOB, build.job(build.amounts(limit))).of(RULE)
     assert "remove the line, or ask for 1 or more" in message
+
+
+@pytest.mark.parametrize(("limit", "request_"), [(0, None), ("0", "0"), (0, 0.0)])
+def test_zero_asks_for_nothing(judge, build, limit, request_):
+    # Templates write it for Pods without a GPU, and Kubernetes takes it: no digest, no GPU node.
+    container = {**build.amounts(limit, request_), "image": "docker.io/example/web:v1"}
+    assert judge.resource(JOB, build.job(container)).violations == []
+    toleration = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    ((rule, _),) = judge.resource(JOB, build.job(container, tolerations=[toleration])).violations
+    assert rule == "gpu-toleration-needs-gpu"
+
+
+def test_zero_beside_a_request_is_unequal(judge, build):
+    assert len(judge.resource(JOB, build.job(build.amounts(0, 1))).of(RULE)) == 1
 
 
 @pytest.mark.parametrize("limit", ["one", True, {}, ["1"], "1 GPU", ""])
@@ -88,3 +102,33 @@ def test_unknown_containers_are_said(judge):
     job = {"spec": {"template": {"spec": {"containers": judge.unknown_object}}}}
     verdict = judge.resource(JOB, job)
     assert verdict.violations == [] and "spec.template.spec.containers" in verdict.undecided(RULE)[0]
+
+
+SHORT = [
+    (
+        "trainer.kubeflow.org/v1alpha1:TrainJob",
+        lambda inner: {"spec": {"trainer": inner}},
+        "resourcesPerNode",
+    ),
+    (
+        "serving.kserve.io/v1beta1:InferenceService",
+        lambda inner: {"spec": {"predictor": {"model": inner}}},
+        "resources",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "wrap", "key"), SHORT)
+def test_gpus_of_a_custom_resource_without_containers_are_judged(judge, kind, wrap, key):
+    limits = {"limits": {"nvidia.com/gpu": 0.5}}
+    verdict = judge.resource(f"kubernetes:{kind}", wrap({key: limits, "image": "docker.io/example/a:v1"}))
+    assert {rule for rule, _ in verdict.violations} == {RULE, "image-by-digest"}
+    # Without an image of its own the operator's configuration names it.
+    verdict = judge.resource(f"kubernetes:{kind}", wrap({key: {"limits": {"nvidia.com/gpu": 2}}}))
+    assert verdict.violations == [] and verdict.advisories == []
+
+
+def test_a_patch_is_judged_by_what_it_says(judge, build):
+    patch = build.job({"name": "trainer", "resources": {"limits": {"nvidia.com/gpu": "500m"}}})
+    ((rule, _),) = judge.resource("kubernetes:batch/v1:JobPatch", patch).violations
+    assert rule == RULE

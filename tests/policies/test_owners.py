@@ -258,3 +258,69 @@ def test_chart_and_image_names_are_reduced():
     assert base_name("nvidia-device-plugin-0.18.0.tgz") == "nvidia-device-plugin"
     assert repository("host:5000/nvidia/driver") == "host:5000/nvidia/driver"
     assert repository("host:5000/NVIDIA/driver:1@sha256:aa") == "host:5000/nvidia/driver"
+
+
+ARGO = "kubernetes:argoproj.io/v1alpha1:Application"
+FLUX = "kubernetes:helm.toolkit.fluxcd.io/v2:HelmRelease"
+K3S = "kubernetes:helm.cattle.io/v1:HelmChart"
+
+
+def by_argo(helm, **destination):
+    source = {"chart": "gpu-operator", "helm": helm}
+    return {"spec": {"source": source, "destination": {"namespace": "gpu-operator", **destination}}}
+
+
+def by_flux(**spec):
+    return {"spec": {"chart": {"spec": {"chart": "gpu-operator"}}, **spec}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "props"),
+    [
+        (ARGO, by_argo({"valuesObject": {"nfd": {"enabled": True}}})),
+        (FLUX, by_flux(values={"nfd": {"enabled": True}})),
+        (FLUX, by_flux()),
+        (K3S, {"spec": {"chart": "gpu-operator", "repo": "https://helm.ngc.nvidia.com/nvidia"}}),
+    ],
+)
+def test_an_operator_installed_by_a_controller_counts(judge, example, kind, props):
+    nfd = example(RELEASE, {"chart": "node-feature-discovery"}, "nfd")
+    (message,) = judge.stack(example(kind, props, "gpu"), nfd).of(RULE)
+    assert "the NFD has 2 owners" in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "props"),
+    [
+        (ARGO, by_argo({}, server="https://other.example.com")),
+        (ARGO, by_argo({}, name="other")),
+        (FLUX, by_flux(kubeConfig={"secretRef": {"name": "other"}})),
+    ],
+)
+def test_what_a_controller_installs_on_another_cluster_does_not(judge, example, kind, props):
+    nfd = example(RELEASE, {"chart": "node-feature-discovery"}, "nfd")
+    assert judge.stack(example(kind, props, "gpu"), nfd).violations == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "props", "path"),
+    [
+        (ARGO, by_argo({"values": "nfd: {enabled: false}"}), "spec.source.helm.values"),
+        (FLUX, by_flux(valuesFrom=[{"kind": "ConfigMap"}]), "spec.valuesFrom"),
+        (K3S, {"spec": {"chart": "gpu-operator", "valuesContent": "nfd: {}"}}, "spec.valuesContent"),
+        (RELEASE, {"chart": "gpu-operator", "valueYamlFiles": [{}]}, "valueYamlFiles"),
+        (CHART4, {"chart": "gpu-operator", "valueYamlFiles": [{}]}, "valueYamlFiles"),
+    ],
+)
+def test_values_in_a_text_or_a_file_are_no_proof_and_that_is_said(judge, example, kind, props, path):
+    nfd = example(RELEASE, {"chart": "node-feature-discovery"}, "nfd")
+    verdict = judge.stack(example(kind, props, "gpu"), nfd)
+    assert verdict.violations == []
+    assert path in verdict.undecided(RULE)[0]
+
+
+def test_stated_values_win_over_files(judge, example):
+    values = {"nfd": {"enabled": True}}
+    props = {"chart": "gpu-operator", "valueYamlFiles": [{}], "values": values}
+    nfd = example(RELEASE, {"chart": "node-feature-discovery"}, "nfd")
+    assert len(judge.stack(example(CHART4, props, "gpu"), nfd).of(RULE)) == 1

@@ -69,6 +69,26 @@ def test_system_namespaces_are_exempt(judge, build, namespace):
     assert judge.resource(DEPLOYMENT, job).of(RULE) == []
 
 
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {"priorityClassName": "system-cluster-critical"},
+        {"priorityClassName": "system-node-critical"},
+        {"nodeSelector": {"node-role.kubernetes.io/control-plane": ""}},
+    ],
+)
+def test_what_the_cluster_needs_to_run_is_exempt_in_any_namespace(judge, build, pod):
+    job = build.job(PLAIN, tolerations=[{"operator": "Exists"}], **pod)
+    assert judge.resource(DEPLOYMENT, job).of(RULE) == []
+
+
+def test_the_packs_configuration_exempts_namespaces(judge, build):
+    job = build.job(PLAIN, metadata={"namespace": "network-plugin"}, tolerations=[DEDICATED])
+    assert len(judge.resource(DEPLOYMENT, job).of(RULE)) == 1
+    judge.configure(RULE, exemptNamespaces=["network-plugin"])
+    assert judge.resource(DEPLOYMENT, job).of(RULE) == []
+
+
 def test_pods_of_an_operator_are_exempt(judge, build):
     owner = {"ownerReferences": [{"kind": "ClusterPolicy", "name": "cluster-policy"}]}
     job = build.job(PLAIN, metadata=owner, tolerations=[DEDICATED])
