@@ -10,6 +10,7 @@ from pathlib import Path
 from trainer.recovery.errors import BadInput
 
 PREFIX = "HOLDFAST_DIGITS_"
+TRAINING_IMAGES = 1437  # of the 1797, every fifth is held out
 
 
 @dataclass(frozen=True)
@@ -39,24 +40,24 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> DigitsSetting
     )
     parser.add_argument("--resume", action="store_true", help="go on from the newest verified checkpoint")
     numbers = {
-        "steps": (int, 1, "training steps in all"),
-        "checkpoint-every": (int, 1, "steps between checkpoints"),
-        "seed": (int, 0, "seed of weights, data order and dropout"),
-        "step-seconds": (float, 0, "least seconds of one step"),
-        "batch": (int, 1, "images in a batch"),
-        "learning-rate": (float, 0, "peak learning rate"),
+        "steps": (int, 1, 10**9, "training steps in all"),
+        "checkpoint-every": (int, 1, 10**9, "steps between checkpoints"),
+        "seed": (int, 0, 2**32 - 1, "seed of weights, data order and dropout"),
+        "step-seconds": (float, 0, 3600, "least seconds of one step"),
+        "batch": (int, 1, TRAINING_IMAGES, "images in a batch"),
+        "learning-rate": (float, 0, 1000, "peak learning rate"),
     }
-    for name, (kind, _, text) in numbers.items():
+    for name, (kind, _, _, text) in numbers.items():
         parser.add_argument(f"--{name}", help=f"{text} ({kind.__name__}; or {PREFIX}{_upper(name)})")
     given = vars(parser.parse_args(list(arguments)))
     values: dict[str, float] = {}
-    for name, (kind, least, _) in numbers.items():
+    for name, (kind, least, most, _) in numbers.items():
         field = name.replace("-", "_")
         source, text = f"--{name}", given[field]
         if text is None:
-            source, text = PREFIX + _upper(name), environ.get(PREFIX + _upper(name)) or None
+            source, text = PREFIX + _upper(name), environ.get(PREFIX + _upper(name), "").strip() or None
         if text is not None:
-            values[field] = _number(source, text, kind, least)
+            values[field] = _number(source, text, kind, least, most)
     return DigitsSettings(Path(given["checkpoint_dir"]), given["resume"], **values)  # type: ignore[arg-type]
 
 
@@ -64,12 +65,12 @@ def _upper(name: str) -> str:
     return name.replace("-", "_").upper()
 
 
-def _number(source: str, text: str, kind: type, least: float) -> float:
+def _number(source: str, text: str, kind: type, least: float, most: float) -> float:
     try:
         value = kind(text)
     except ValueError:
         value = None
-    if value is None or not least <= value < float("inf"):
+    if value is None or not least <= value <= most:  # which no NaN is
         noun = "a whole number" if kind is int else "a number"
-        raise BadInput(f"{source} is {text!r}: write {noun} of at least {least}.")
+        raise BadInput(f"{source} is {text!r}: write {noun} from {least} to {most}.")
     return value

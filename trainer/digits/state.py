@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from trainer.digits.model import TrainState
 from trainer.recovery.errors import BadInput
@@ -17,12 +17,17 @@ RNG = {"file": FILE, "tensor": ".rng"}  # where the state of the random stream i
 
 def write_state(state: TrainState, path: Path) -> None:
     """Write params, optimizer state and RNG key, each tensor named by its place in the state."""
-    save_file(_named(state), path)
+    _write(_named(state), path)
 
 
 def write_weights(params: dict[str, jax.Array], path: Path) -> None:
     """Write the weights alone: the run's final artifact."""
-    save_file({name: np.asarray(value) for name, value in params.items()}, path)
+    _write({name: np.asarray(value) for name, value in params.items()}, path)
+
+
+def _write(tensors: dict[str, np.ndarray], path: Path) -> None:
+    # By Python, so that a full volume is an OSError: safetensors' own writing raises a type of its own.
+    path.write_bytes(save(tensors))
 
 
 def read_state(path: Path, like: TrainState) -> TrainState:

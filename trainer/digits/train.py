@@ -20,6 +20,8 @@ ARTIFACT = "model.safetensors"
 FRAMEWORKS = {"jax": jax.__version__, "optax": optax.__version__, "numpy": np.__version__}
 # Equal within this on a GPU, where the order of sums is not fixed; bit for bit on a CPU.
 GPU_TOLERANCE = 1e-4
+# Settings that the weights depend on; steps, because the learning rate falls until the last one.
+FIXED = ("seed", "batch", "steps", "learning_rate")
 
 
 def train(settings: DigitsSettings, attempt: Attempt, stop: Callable[[], bool]) -> int:
@@ -33,10 +35,9 @@ def train(settings: DigitsSettings, attempt: Attempt, stop: Callable[[], bool]) 
         if not settings.resume:
             raise BadInput(
                 f"{settings.checkpoint_dir} has a checkpoint of step {found.step}, but --resume is not "
-                "given: "
-                "give it, or use a new directory."
+                "given: give it, or use a new directory."
             )
-        _check_cursor(settings, found)
+        _check_unchanged(settings, found)
         state, first = read_state(found.path / FILE, state), found.step
     order, epoch_now = None, -1
     per_epoch = len(digits.train_labels) // settings.batch
@@ -66,27 +67,22 @@ def _save(
 ) -> int | None:
     """Save one checkpoint; its step, or None when the volume refused."""
     epoch, position = divmod(step, per_epoch)
-    cursor = {"epoch": epoch, "position": position, "seed": settings.seed, "batch": settings.batch}
+    cursor = {"epoch": epoch, "position": position, **{name: getattr(settings, name) for name in FIXED}}
     saved = attempt.store.try_save(
         step, lambda folder: write_state(state, folder / FILE), cursor=cursor, rng=RNG, frameworks=FRAMEWORKS
     )
     return saved.step if saved else None
 
 
-def _check_cursor(settings: DigitsSettings, found: Checkpoint) -> None:
-    """A cursor counts in batches of one seed's order; with another one the run would be neither."""
-    for name in ("seed", "batch"):
-        if found.manifest.cursor.get(name) != getattr(settings, name):
+def _check_unchanged(settings: DigitsSettings, found: Checkpoint) -> None:
+    """With another seed, batch or schedule the weights would be neither run's. Raises BadInput."""
+    for name in FIXED:
+        now, before = getattr(settings, name), found.manifest.cursor.get(name)
+        if now != before:
             raise BadInput(
-                f"--{name} is {getattr(settings, name)}, but the checkpoint of step {found.step} was "
-                "trained with "
-                f"{found.manifest.cursor.get(name)}: use that, or a new run id."
+                f"--{name.replace('_', '-')} is {now}, but the checkpoint of step {found.step} was trained "
+                f"with {before}: use that, or a new run id."
             )
-    if found.step > settings.steps:
-        raise BadInput(
-            f"--steps is {settings.steps}, but the checkpoint is of step {found.step}: ask for more, or use "
-            "a new run id."
-        )
 
 
 def _finish(settings: DigitsSettings, attempt: Attempt, state: TrainState, digits: data.Digits) -> None:
@@ -105,7 +101,7 @@ def _finish(settings: DigitsSettings, attempt: Attempt, state: TrainState, digit
         "platform": device.platform,
         "tolerance": 0.0 if device.platform == "cpu" else GPU_TOLERANCE,
         "frameworks": FRAMEWORKS,
-        "seed": settings.seed,
+        **{name: getattr(settings, name) for name in FIXED},
     }
     write_weights(state.params, Path(attempt.artifact_path(ARTIFACT)))
     attempt.finish(settings.steps, metrics, [ARTIFACT], details)

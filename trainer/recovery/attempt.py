@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,15 @@ class Attempt:
         artifacts: list[str],
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        """Hand over metrics and the artifacts at `artifact_path`; the supervisor commits them."""
+        """Hand over metrics and the artifacts at `artifact_path`; the supervisor commits them.
+
+        Raises ValueError for an artifact that is no plain file (a link, a directory, not there).
+        """
+        for name in artifacts:
+            path = self.artifact_path(name)
+            if path.is_symlink() or not path.is_file():
+                self.generation.check_current()
+                raise ValueError(f"the artifact {name!r} is not a plain file at {path}: write it there first")
         paths = {name: f"outcome/{name}" for name in artifacts}
         results.hand_over(self.generation, results.Outcome(step, dict(metrics), paths, dict(details or {})))
 
@@ -61,8 +70,8 @@ def open_attempt(
     """
     checkpoint_dir = Path(checkpoint_dir)
     identity = Identity.from_environment(environ, checkpoint_dir).fields()
-    claimed = environ.get(GENERATION)
-    if claimed is None:
+    claimed = environ.get(GENERATION, "").strip()
+    if not claimed:
         generations.prepare_run_dir(checkpoint_dir)
         generation = generations.claim(checkpoint_dir, identity)
     else:
@@ -72,6 +81,8 @@ def open_attempt(
                 f"The program was told to use --checkpoint-dir={checkpoint_dir}, but the supervisor guards "
                 f"{DIRECTORY}={guarded}: give both the same directory."
             )
+        if not re.fullmatch("[0-9]{1,9}", claimed):
+            raise BadInput(f"{GENERATION} is {claimed!r}: leave it to holdfast-run, which sets it.")
         generation = Generation(int(claimed), checkpoint_dir)
         generation.check_current()
     return Attempt(generation, CheckpointStore(generation, identity, keep=keep))

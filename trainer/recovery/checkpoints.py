@@ -7,7 +7,7 @@ deleted.
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import os
 import re
 import secrets
@@ -23,10 +23,11 @@ from trainer.recovery.events import emit
 from trainer.recovery.files import fsync_path, remove_tree, write_new
 from trainer.recovery.generation import TEMPORARY, Generation
 from trainer.recovery.manifest import Manifest
+from trainer.recovery.volume import call_writer, reason_of
 
 SET_ASIDE = "set-aside"
 LEAST_KEPT = 2
-_STEP = re.compile(r"step-(\d+)")
+_STEP = re.compile(r"step-(0|[1-9][0-9]*)")  # exactly the names made here
 
 
 @dataclass(frozen=True)
@@ -84,17 +85,18 @@ class CheckpointStore:
         """Save step N: `write(folder)` puts plain files into an empty directory, the rest is done here.
 
         Raises SaveFailed when the volume refuses (what was saved before is untouched), and Superseded when a
-        newer generation has taken over. An exception of `write` that is no OSError is passed on.
+        newer generation has taken over. An exception of `write` that the volume did not cause is passed on.
         """
         started = time.monotonic()
         temporary = self.work_dir / f"{TEMPORARY}step-{step}-{secrets.token_hex(4)}"
         try:
             os.mkdir(temporary)  # never with parents: a fenced writer must fail here
-            write(temporary)
+            call_writer(write, temporary)
             saved = self._seal(temporary, step, cursor or {}, rng or {}, frameworks or {})
         except OSError as error:
             self.generation.check_current()  # ENOENT of a fenced writer is no failure of the volume
-            raise SaveFailed(f"The checkpoint of step {step} could not be saved: {_reason(error)}") from error
+            reason = f"The checkpoint of step {step} could not be saved: {reason_of(error)}"
+            raise SaveFailed(reason) from error
         finally:
             remove_tree(temporary)
         self._known_good.add(step)
@@ -139,7 +141,7 @@ class CheckpointStore:
         write_new(temporary / manifests.NAME, manifest.encode())
         fsync_path(temporary)
         target = self.work_dir / f"step-{step}"
-        if target.exists() and (kept := self._already_there(target)):
+        if os.path.lexists(target) and (kept := self._already_there(target)):
             return kept
         os.rename(temporary, target)
         fsync_path(self.work_dir)
@@ -159,8 +161,10 @@ class CheckpointStore:
         """The newest checkpoint that verifies, or None when there is none and training starts at step 0.
 
         One that does not verify is set aside and said so; one that can not be read now is passed over and
-        left.
+        left. Raises OSError when that leaves none (a volume that fails is no reason to start from nothing), and
+        Superseded when fenced.
         """
+        unreadable: OSError | None = None
         started = time.monotonic()
         # What the former writer renamed in last may not be on the volume yet, and from now on we rely on it.
         self._flush()
@@ -172,7 +176,8 @@ class CheckpointStore:
                 self._set_aside(folder, str(error))
             except OSError as error:
                 self.generation.check_current()
-                emit("checkpoint-unreadable", step=step, reason=_reason(error))
+                emit("checkpoint-unreadable", step=step, reason=reason_of(error))
+                unreadable = error
             else:
                 self._known_good.add(step)
                 emit(
@@ -184,6 +189,9 @@ class CheckpointStore:
                     seconds=round(time.monotonic() - started, 3),
                 )
                 return found
+        self.generation.check_current()  # a fenced directory looks empty
+        if unreadable is not None:
+            raise unreadable
         emit(
             "restore",
             step=0,
@@ -205,13 +213,15 @@ class CheckpointStore:
         """Move a bad checkpoint away, for a person to look at. One that can not be moved is passed over."""
         target = self.work_dir / SET_ASIDE / f"{folder.name}-{self.generation.number}-{secrets.token_hex(2)}"
         try:
-            os.makedirs(target.parent, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(target.parent)  # never with parents: that would bring a fenced directory back
             os.rename(folder, target)
+            fsync_path(target.parent)
             fsync_path(self.work_dir)
             place = str(target.relative_to(self.work_dir))
         except OSError as error:
             self.generation.check_current()
-            place = f"still in place: {_reason(error)}"
+            place = f"still in place: {reason_of(error)}"
         emit("checkpoint-set-aside", step=folder.name.removeprefix("step-"), reason=reason, place=place)
 
     def _flush(self) -> None:
@@ -250,7 +260,7 @@ class CheckpointStore:
             os.rename(self.work_dir / f"step-{step}", doomed)
         except OSError as error:
             self.generation.check_current()
-            emit("retention-failed", step=step, reason=_reason(error))
+            emit("retention-failed", step=step, reason=reason_of(error))
             return
         remove_tree(doomed)
         self._known_good.discard(step)
@@ -260,7 +270,7 @@ def sealed_steps(work_dir: Path) -> list[int]:
     """Steps with a directory below a working directory, newest first; empty when the directory is gone."""
     try:
         names = os.listdir(work_dir)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted((int(match[1]) for name in names if (match := _STEP.fullmatch(name))), reverse=True)
 
@@ -275,11 +285,6 @@ def newest_sealed_step(work_dir: Path) -> int:
             continue
         return step
     return 0
-
-
-def _reason(error: OSError) -> str:
-    name = errno.errorcode.get(error.errno or 0, "error")
-    return f"{error.strerror or error} ({name})"
 
 
 __all__ = ["Checkpoint", "CheckpointStore", "Superseded", "newest_sealed_step", "sealed_steps"]

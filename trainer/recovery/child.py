@@ -17,9 +17,13 @@ from trainer.recovery.exit_codes import of_status
 ENDING = (signal.SIGTERM, signal.SIGINT)
 PASSED_ON = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 WATCHED = frozenset({*ENDING, *PASSED_ON, signal.SIGCHLD})
+# Python ignores the last two, and an ignored signal stays so in the program; subprocess restores them too.
+DEFAULTED = (*WATCHED, signal.SIGPIPE, signal.SIGXFSZ)
 NOT_EXECUTABLE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC})
 # After the grace period the kubelet kills everything; before that the last words must be written.
 MARGIN_SECONDS = 5.0
+REAPING_SECONDS = 5.0
+VANISHED = 1
 
 
 @dataclass
@@ -38,7 +42,7 @@ class Child:
         try:
             # Not subprocess: the signals blocked for our own waiting must not be blocked in the program.
             pid = os.posix_spawnp(
-                program[0], list(program), dict(environ), setpgroup=0, setsigmask=[], setsigdef=list(WATCHED)
+                program[0], list(program), dict(environ), setpgroup=0, setsigmask=[], setsigdef=list(DEFAULTED)
             )
         except OSError as error:
             if error.errno not in NOT_EXECUTABLE:
@@ -64,6 +68,8 @@ class Child:
                 self._signal(received.si_signo)
             code = self._reap()
             if code is not None:
+                self._end_others()
+                self._note_pending()
                 return code
             now = time.monotonic()
             if self._kill_at is not None and now >= self._kill_at:
@@ -79,7 +85,7 @@ class Child:
     def stop(self, reason: str, within_seconds: float = 2.0) -> None:
         """End a program that must not go on (fenced): SIGTERM, then SIGKILL soon."""
         self.stopped_because = reason
-        self._kill_at = time.monotonic() + within_seconds
+        self._kill_within(within_seconds)
         self._signal(signal.SIGTERM)
 
     def kill_group(self) -> None:
@@ -91,10 +97,39 @@ class Child:
         self.sigterm_received = True
         if first:
             margin = min(MARGIN_SECONDS, self.grace_seconds * 0.2)
-            self._kill_at = time.monotonic() + self.grace_seconds - margin
+            self._kill_within(self.grace_seconds - margin)
             emit("signal", signal=signal.Signals(number).name, grace_seconds=self.grace_seconds)
         # A program may tell its workers itself: only it is signalled, not its group.
         self._signal(signal.SIGTERM)
+
+    def _kill_within(self, seconds: float) -> None:
+        """Whichever comes first: a fenced program gets no grace period because SIGTERM arrives too."""
+        at = time.monotonic() + seconds
+        self._kill_at = at if self._kill_at is None else min(at, self._kill_at)
+
+    def _note_pending(self) -> None:
+        """A node that shuts down signals every process at once: the program may end before we look."""
+        while (received := signal.sigtimedwait(ENDING, 0)) is not None:
+            self.sigterm_received = True
+            emit("signal", signal=signal.Signals(received.si_signo).name, reason="the program had ended")
+
+    def _end_others(self) -> None:
+        """As PID 1: end and reap all that the program left behind, in groups of their own too.
+
+        From here on nobody writes below the working directory: what is hashed stays as it is.
+        """
+        if os.getpid() != 1:
+            return
+        until = time.monotonic() + REAPING_SECONDS
+        while time.monotonic() < until:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(-1, signal.SIGKILL)
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                time.sleep(0.01)
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -110,7 +145,8 @@ class Child:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return code
+                # Without any child ours has been reaped by somebody else: waiting on would be for ever.
+                return VANISHED if code is None else code
             if pid == 0:
                 return code
             if pid == self.pid:

@@ -8,6 +8,8 @@ import os
 from datetime import UTC, datetime
 from typing import Any
 
+from trainer.recovery.files import finite
+
 STDOUT = 1
 
 
@@ -22,6 +24,7 @@ def emit(event: str, **fields: Any) -> None:
     One write per line, because supervisor and program share the stream. A closed stream never ends a
     training.
     """
-    line = json.dumps({"event": event, "at": now(), **fields}, separators=(", ", ": "), default=str) + "\n"
+    content = finite({"event": event, "at": now(), **fields})
+    line = json.dumps(content, separators=(", ", ": "), default=str) + "\n"
     with contextlib.suppress(OSError):
         os.write(STDOUT, line.encode())

@@ -12,15 +12,19 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
+import stat
 from pathlib import Path
 from typing import Any
 
 NO_HARD_LINKS = frozenset(
     {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 )
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+LARGEST_JSON = 64 * 1024 * 1024  # bytes; the manifest of a checkpoint of 50 TB fits
 
 
 def fsync_path(path: Path) -> None:
@@ -32,16 +36,34 @@ def fsync_path(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_new(path: Path, content: bytes) -> None:
-    """Create a file that does not exist yet, with this content, and flush it. Raises FileExistsError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+def create_new(path: Path) -> int:
+    """A descriptor of a file that did not exist yet. Raises FileExistsError."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+
+
+def fill(descriptor: int, content: bytes, durable: bool = True) -> None:
+    """Write all of it, flush it, close the descriptor."""
     try:
         view = memoryview(content)
         while view:  # a volume that fills up may take a part
             view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
+        if durable:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_new(path: Path, content: bytes, durable: bool = True) -> None:
+    """Create a file that does not exist yet, whole or not at all, and flush it. Raises FileExistsError."""
+    descriptor = create_new(path)
+    try:
+        fill(descriptor, content, durable)
+    except OSError:
+        # Ours, because the create was exclusive, and not whole. Left behind, a heartbeat on a full volume
+        # would add a file each second.
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
 
 
 def create_exclusively(path: Path, content: bytes, scratch: Path) -> bool:
@@ -75,10 +97,6 @@ def _create_in_place(path: Path, content: bytes) -> bool:
         write_new(path, content)
     except FileExistsError:
         return False
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(path)  # ours, and not whole
-        raise
     return True
 
 
@@ -88,31 +106,73 @@ def replace_whole(path: Path, content: bytes, scratch: Path, durable: bool = Tru
     scratch: directory for the temporary file, one whose leftovers the next attempt removes.
     """
     temporary = scratch / f"tmp-{path.name}-{secrets.token_hex(4)}"
-    if durable:
-        write_new(temporary, content)
-    else:
-        temporary.write_bytes(content)
-    os.replace(temporary, path)
+    write_new(temporary, content, durable)
+    try:
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
     if durable:
         fsync_path(path.parent)
+
+
+def open_plain(path: Path) -> int:
+    """A descriptor for reading a plain file. Raises ValueError for anything else under that name.
+
+    What a volume holds is input: a symbolic link leads elsewhere, and opening a pipe waits for ever.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise ValueError(f"{path.name} is not a plain file") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError(f"{path.name} is not a plain file")
+    return descriptor
+
+
+def parse_json(path: Path) -> Any:
+    """The JSON value in a plain file. Raises ValueError for one that is none or too large, and OSError."""
+    with open(open_plain(path), "rb") as stream:
+        content = stream.read(LARGEST_JSON + 1)
+    if len(content) > LARGEST_JSON:
+        raise ValueError(f"{path.name} is larger than {LARGEST_JSON} bytes")
+    try:
+        return json.loads(content)
+    except RecursionError as error:
+        raise ValueError(f"{path.name} is nested too deeply") from error
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object from a file; None when it is absent or is not one."""
     try:
-        value = json.loads(path.read_bytes())
+        value = parse_json(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     return value if isinstance(value, dict) else None
 
 
 def encode_json(value: Any) -> bytes:
-    return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
+    return (json.dumps(finite(value), indent=2, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def finite(value: Any) -> Any:
+    """The value with "NaN", "Infinity" and "-Infinity" as text: JSON has no such numbers, but losses have."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: finite(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(part) for part in value]
+    return value
 
 
 def sha256_of(path: Path) -> str:
-    """Hex digest of a whole file, as `sha256sum` prints it."""
-    with path.open("rb") as stream:
+    """Hex digest of a whole plain file, as `sha256sum` prints it. Raises ValueError for another kind."""
+    with open(open_plain(path), "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

@@ -14,24 +14,36 @@ next create, rename or removal fails with ENOENT. Nothing has to be agreed with 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
-import shutil
+import secrets
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainer.recovery.errors import BadInput, Superseded
-from trainer.recovery.events import now
-from trainer.recovery.files import encode_json, fsync_path, read_json, remove_tree, replace_whole, write_new
+from trainer.recovery.events import emit, now
+from trainer.recovery.files import (
+    NO_SPACE,
+    create_new,
+    encode_json,
+    fill,
+    fsync_path,
+    read_json,
+    remove_tree,
+    replace_whole,
+)
 
 CLAIMS = "claims"
 RESULT = "result.json"
 ARTIFACTS = "artifacts"
-_WORKING = re.compile(r"generation-(\d+)")
-_CLAIM = re.compile(r"(\d+)\.json")
+# Exactly the names that this module makes: "generation-01" is another directory than "generation-1".
+_WORKING = re.compile(r"generation-([1-9][0-9]*)")
+_CLAIM = re.compile(r"([0-9]+)\.json")
 TEMPORARY = "tmp-"
 
 
@@ -51,8 +63,12 @@ class Generation:
         return self.run_dir / CLAIMS / f"{self.number:06d}.json"
 
     def is_current(self) -> bool:
-        """Whether the working directory is still ours. Only a hint: the fence itself is the failing path."""
-        return self.work_dir.is_dir()
+        """Whether the newest working directory is ours. Only a hint: the fence itself is the failing path.
+
+        Ours may be there again after it was fenced, when a program makes missing parents; then a newer one
+        is there too. Raises OSError when the volume fails, which is no sign of either.
+        """
+        return max(_work_dirs(self.run_dir), default=0) == self.number
 
     def check_current(self) -> None:
         if not self.is_current():
@@ -69,16 +85,13 @@ def prepare_run_dir(run_dir: Path) -> None:
             "mount path."
         )
     try:
-        if not run_dir.is_dir():
-            os.mkdir(run_dir)
-            fsync_path(run_dir.parent)
-        os.makedirs(run_dir / CLAIMS, exist_ok=True)
-        fsync_path(run_dir)
-    except FileExistsError:
-        if not run_dir.is_dir():
-            raise BadInput(
-                f"The checkpoint directory {run_dir} is a file: remove it or choose another name."
-            ) from None
+        for folder in (run_dir, run_dir / CLAIMS):
+            # Two first attempts may do this at once; whoever comes second flushes what the first one made.
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder)
+            if not folder.is_dir():
+                raise BadInput(f"{folder} is not a directory: move it away, or choose another run id.")
+            fsync_path(folder.parent)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
@@ -106,22 +119,30 @@ def claim(run_dir: Path, identity: Mapping[str, Any]) -> Generation:
     run's.
     """
     former = claims(run_dir)
-    owners = {record["run_id"] for record in former.values() if record.get("run_id")}
+    owners = {name for record in former.values() if isinstance(name := record.get("run_id"), str) and name}
     if owners and identity.get("run_id") not in owners:
         raise BadInput(
             f"The checkpoint directory {run_dir} belongs to the run {sorted(owners)[0]!r}, not to "
             f"{identity.get('run_id')!r}: give each run a directory of its own."
         )
-    number = max(former, default=0) + 1
+    # Names count too, whatever they are: claims may have been lost, and nothing is renamed onto anything.
+    number = max([0, *former, *_taken(run_dir)]) + 1
     while True:
         generation = Generation(number, run_dir)
-        content = encode_json({"generation": number, "claimed_at": now(), **identity})
         try:
-            write_new(generation.claim_file, content)
+            descriptor = create_new(generation.claim_file)
             break
         except FileExistsError:
             number += 1
-    fsync_path(generation.claim_file.parent)
+    try:
+        fill(descriptor, encode_json(_claim_record(generation, identity)))
+        fsync_path(generation.claim_file.parent)
+    except OSError as error:
+        # The name is the claim, the content only tells about it: `record_start` writes it again. What fills
+        # the volume may be the half checkpoint of a dead attempt, which goes away only by taking over.
+        if error.errno not in NO_SPACE:
+            raise
+        emit("volume-full", generation=number, reason=f"the claim has no content yet: {error.strerror}")
     _take_over(generation)
     _remove_leftovers(generation)
     return generation
@@ -142,15 +163,24 @@ def newest_work_dir(run_dir: Path) -> Path | None:
     return run_dir / f"generation-{max(numbers)}" if numbers else None
 
 
-def record_start(generation: Generation, step: int) -> None:
-    """Write down at which step this attempt starts: what `attempts_without_progress` counts."""
-    record = read_json(generation.claim_file) or {"generation": generation.number}
+def record_start(generation: Generation, step: int, identity: Mapping[str, Any]) -> None:
+    """Write down at which step this attempt starts: what `attempts_without_progress` counts.
+
+    On a full volume it is not written, and the attempt counts as one that never started.
+    """
+    record = read_json(generation.claim_file) or _claim_record(generation, identity)
     content = encode_json({**record, "start_step": step})
     try:
         replace_whole(generation.claim_file, content, scratch=generation.work_dir)
-    except FileNotFoundError:
+    except OSError as error:
         generation.check_current()
-        raise
+        if error.errno not in NO_SPACE:
+            raise
+        emit("volume-full", generation=generation.number, reason=f"the start is not noted: {error.strerror}")
+
+
+def _claim_record(generation: Generation, identity: Mapping[str, Any]) -> dict[str, Any]:
+    return {"generation": generation.number, "claimed_at": now(), **identity}
 
 
 def attempts_without_progress(generation: Generation, step: int, attempt: int) -> int:
@@ -195,8 +225,7 @@ def _take_over(generation: Generation) -> None:
 
 
 def _move_stray(stray: Path, generation: Generation) -> None:
-    target = generation.work_dir / f"{TEMPORARY}stray-{stray.name}"
-    shutil.rmtree(target, ignore_errors=True)
+    target = generation.work_dir / f"{TEMPORARY}stray-{stray.name}-{secrets.token_hex(4)}"
     try:
         os.rename(stray, target)
     except FileNotFoundError:
@@ -215,7 +244,20 @@ def _remove_leftovers(generation: Generation) -> None:
 
 
 def _work_dirs(run_dir: Path) -> list[int]:
+    """Generations that have a working directory. A file or link of such a name is none."""
+    return [number for number in _taken(run_dir) if _is_folder(run_dir / f"generation-{number}")]
+
+
+def _taken(run_dir: Path) -> list[int]:
+    """Generations whose working directory's name is taken, by whatever."""
     return [int(match[1]) for name in _names(run_dir) if (match := _WORKING.fullmatch(name))]
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _names(folder: Path) -> list[str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +17,13 @@ from typing import Any
 
 from trainer.recovery.errors import Unverified
 from trainer.recovery.events import now
-from trainer.recovery.files import fsync_path
+from trainer.recovery.files import fsync_path, open_plain, parse_json
 
 NAME = "manifest.json"
 FORMAT = "holdfast.checkpoint/1"
 CHUNK_BYTES = 64 * 1024 * 1024
 READ_BYTES = 4 * 1024 * 1024
+MOST_THREADS = 16  # a container sees all cores of a large node, and each thread holds READ_BYTES
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class Manifest:
         return sum(entry.size for entry in self.files)
 
     def encode(self) -> bytes:
-        body = self._body()
+        # As it will be read: the keys of a cursor become text, which sorts differently than numbers.
+        body = json.loads(json.dumps(self._body()))
         return (json.dumps({**body, "digest": _digest(body)}, indent=1, sort_keys=True) + "\n").encode()
 
     def _body(self) -> dict[str, Any]:
@@ -87,7 +90,9 @@ def read(folder: Path) -> Manifest:
     fails.
     """
     try:
-        body = json.loads((folder / NAME).read_bytes())
+        if folder.is_symlink():
+            raise Unverified(f"{folder.name} is a symbolic link")
+        body = parse_json(folder / NAME)
         claimed = body.pop("digest")
         if body["format"] != FORMAT or body["hash"] != "sha256":
             raise Unverified(f"{NAME} is of the unknown format {body['format']!r}")
@@ -105,16 +110,37 @@ def read(folder: Path) -> Manifest:
             "attempt",
             "created_at",
         )
-        return Manifest(files=files, chunk_bytes=body["chunk_bytes"], **{name: body[name] for name in names})
+        found = Manifest(files=files, chunk_bytes=body["chunk_bytes"], **{name: body[name] for name in names})
+        _check_types(found)
+        return found
     except (FileNotFoundError, NotADirectoryError) as error:
         raise Unverified(f"{NAME} is missing") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Unverified(f"{NAME} is not readable as a manifest: {error}") from error
 
 
+def _check_types(manifest: Manifest) -> None:
+    """Raises TypeError. The digest only tells that nobody changed it, not who wrote it."""
+    kinds: list[tuple[str, Any, type]] = [
+        *((name, getattr(manifest, name), int) for name in ("step", "generation", "attempt", "chunk_bytes")),
+        *((name, getattr(manifest, name), dict) for name in ("cursor", "rng", "frameworks")),
+        ("run_id", manifest.run_id, str),
+        *(("path", entry.path, str) for entry in manifest.files),
+        *(("size", entry.size, int) for entry in manifest.files),
+    ]
+    for name, value, kind in kinds:
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise TypeError(f"{name} is {value!r}")
+    if manifest.step < 0 or manifest.chunk_bytes < 1:
+        raise TypeError(f"step is {manifest.step} and chunk_bytes is {manifest.chunk_bytes}")
+
+
 def describe_files(folder: Path, chunk_bytes: int = CHUNK_BYTES) -> tuple[FileEntry, ...]:
-    """Hash every file below a directory in chunks on all cores, and flush files and directories."""
-    files = sorted(_walk_files(folder))
+    """Hash every file below a directory in chunks on all cores, and flush files and directories.
+
+    Raises ValueError for what is no plain file, and OSError.
+    """
+    files, folders = _walk(folder)
     sizes = [os.stat(path).st_size for path in files]
     with _pool() as pool:
         flushed = [pool.submit(fsync_path, path) for path in files]
@@ -127,19 +153,24 @@ def describe_files(folder: Path, chunk_bytes: int = CHUNK_BYTES) -> tuple[FileEn
         )
         for future in flushed:
             future.result()
-    for parent in sorted({path.parent for path in files if path.parent != folder}, reverse=True):
-        fsync_path(parent)
+    for inner in folders:  # also those that hold nothing but folders
+        fsync_path(inner)
     return entries
 
 
 def check_sizes(folder: Path, manifest: Manifest) -> None:
     """The cheap part of `verify`: every file is there with its size. Raises Unverified."""
+    real: set[Path] = {folder}
     for entry in manifest.files:
         path = _inside(folder, entry.path)
         try:
-            size = os.stat(path, follow_symlinks=False).st_size
+            _check_parents(path.parent, real)
+            found = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise Unverified(f"{entry.path} is missing") from error
+        if not stat.S_ISREG(found.st_mode):
+            raise Unverified(f"{entry.path} is not a plain file")
+        size = found.st_size
         if size != entry.size:
             raise Unverified(f"{entry.path} has {size} bytes instead of {entry.size}")
 
@@ -167,7 +198,8 @@ def verify(folder: Path, manifest: Manifest) -> None:
 
 
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 1), thread_name_prefix="hash")
+    threads = min(MOST_THREADS, max(2, os.cpu_count() or 1))
+    return ThreadPoolExecutor(max_workers=threads, thread_name_prefix="hash")
 
 
 def _submit_chunks(pool: ThreadPoolExecutor, path: Path, size: int, chunk_bytes: int) -> list[Future[str]]:
@@ -180,7 +212,7 @@ def _submit_chunks(pool: ThreadPoolExecutor, path: Path, size: int, chunk_bytes:
 def _hash_chunk(path: Path, start: int, length: int) -> str:
     # hashlib lets go of the interpreter lock for large buffers, so threads use all cores.
     content = hashlib.sha256()
-    with path.open("rb", buffering=0) as stream:
+    with open(open_plain(path), "rb", buffering=0) as stream:
         stream.seek(start)
         while length > 0 and (part := stream.read(min(READ_BYTES, length))):
             content.update(part)
@@ -188,13 +220,37 @@ def _hash_chunk(path: Path, start: int, length: int) -> str:
     return content.hexdigest()
 
 
-def _walk_files(folder: Path) -> Iterable[Path]:
-    for parent, _, names in os.walk(folder):
-        for name in names:
+def _walk(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Every file below a directory, and every directory, the innermost first."""
+    files, folders = [], []
+    for parent, inner, names in os.walk(folder, onerror=_refuse):
+        for name in (*names, *inner):
             path = Path(parent) / name
-            if path.is_symlink():
-                raise ValueError(f"{path} is a symbolic link; a checkpoint holds plain files only")
-            yield path
+            mode = os.lstat(path).st_mode
+            if stat.S_ISDIR(mode):
+                folders.append(path)
+            elif stat.S_ISREG(mode):
+                files.append(path)
+            else:
+                kind = "symbolic link" if stat.S_ISLNK(mode) else "device, pipe or socket"
+                raise ValueError(f"{path} is a {kind}; a checkpoint holds plain files only")
+    if folder / NAME in files:
+        raise ValueError(f"{folder / NAME} has the manifest's name: call the program's own file otherwise")
+    return sorted(files), sorted(folders, reverse=True)
+
+
+def _refuse(error: OSError) -> None:
+    raise error  # os.walk leaves out what it can not list: the checkpoint would lack it, and verify
+
+
+def _check_parents(folder: Path, real: set[Path]) -> None:
+    """Raise Unverified when a directory on the way is a link that leads out. `real`: those checked."""
+    if folder in real:
+        return
+    _check_parents(folder.parent, real)
+    if stat.S_ISLNK(os.lstat(folder).st_mode):
+        raise Unverified(f"{folder.name} is a symbolic link")
+    real.add(folder)
 
 
 def _inside(folder: Path, relative: str) -> Path:

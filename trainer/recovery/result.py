@@ -21,6 +21,7 @@ from trainer.recovery.files import (
     create_exclusively,
     encode_json,
     fsync_path,
+    parse_json,
     read_json,
     replace_whole,
     sha256_of,
@@ -82,9 +83,26 @@ def hand_over(generation: Generation, outcome: Outcome) -> None:
 
 
 def read_outcome(generation: Generation) -> Outcome | None:
-    """The program's outcome, or None when it has not handed one over."""
-    found = read_json(generation.work_dir / OUTCOME)
-    return Outcome(**found) if found else None
+    """The program's outcome, or None when it has not handed one over. Raises Unverified for anything else."""
+    try:
+        outcome = Outcome(**parse_json(generation.work_dir / OUTCOME))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (TypeError, ValueError) as error:
+        raise Unverified(f"{OUTCOME} is not an outcome: {error}") from error
+    objects = (outcome.metrics, outcome.artifacts, outcome.details)
+    kinds = [(outcome.step, int), *((part, dict) for part in objects)]
+    if any(not isinstance(value, kind) or isinstance(value, bool) for value, kind in kinds):
+        raise Unverified(f"{OUTCOME} is not an outcome: a whole step and three objects are expected")
+    for name, place in outcome.artifacts.items():
+        if not _is_inside(name, 1) or not isinstance(place, str) or not _is_inside(place):
+            raise Unverified(f"{OUTCOME} names the artifact {name!r} at {place!r}, outside of its directory")
+    return outcome
+
+
+def _is_inside(path: str, parts: int | None = None) -> bool:
+    found = Path(path).parts
+    return bool(found) and ".." not in found and found[0] != "/" and (parts is None or len(found) == parts)
 
 
 def commit(generation: Generation, outcome: Outcome, identity: Mapping[str, Any]) -> bool:
@@ -92,7 +110,7 @@ def commit(generation: Generation, outcome: Outcome, identity: Mapping[str, Any]
     already.
 
     Raises Superseded when a newer generation took over before the artifacts were published, OSError when the
-    volume refuses.
+    volume refuses, Unverified when an artifact is not there.
     """
     try:
         artifacts = tuple(
@@ -122,7 +140,7 @@ def find(run_dir: Path, patience: float = HALF_WRITTEN_SECONDS) -> Result | None
     """The committed result, or None. Raises Unverified if it is not whole after `patience` seconds."""
     path = run_dir / RESULT
     until = time.monotonic() + patience
-    while path.exists():
+    while os.path.lexists(path):
         if (found := read_json(path)) is not None:
             return _parse(found)
         if time.monotonic() >= until:
@@ -135,21 +153,34 @@ def verify(run_dir: Path, result: Result) -> None:
     """Check every artifact against the result. Raises Unverified naming the file."""
     for artifact in result.artifacts:
         path = run_dir / artifact.path
-        if ".." in Path(artifact.path).parts or Path(artifact.path).is_absolute():
+        if not _is_inside(artifact.path):
             raise Unverified(f"the artifact {artifact.name} is outside of {run_dir}")
         try:
-            size = path.stat().st_size
-        except FileNotFoundError as error:
+            size = os.lstat(path).st_size
+            if size != artifact.size:
+                raise Unverified(f"the artifact {artifact.path} has {size} bytes instead of {artifact.size}")
+            if sha256_of(path) != artifact.sha256:
+                raise Unverified(f"the artifact {artifact.path} differs from its hash")
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise Unverified(f"the artifact {artifact.path} is missing") from error
-        if size != artifact.size:
-            raise Unverified(f"the artifact {artifact.path} has {size} bytes instead of {artifact.size}")
-        if sha256_of(path) != artifact.sha256:
-            raise Unverified(f"the artifact {artifact.path} differs from its hash")
+        except ValueError as error:
+            raise Unverified(f"the artifact {artifact.path} is not a plain file") from error
+
+
+def settle(run_dir: Path) -> None:
+    """Flush a result that was found: whoever committed it may have died before it did."""
+    fsync_path(run_dir / RESULT)
+    fsync_path(run_dir)
 
 
 def _publish(generation: Generation, name: str, source: Path) -> Artifact:
     """Give an artifact its final, content-addressed place. Publishing the same content twice is one file."""
-    digest = sha256_of(source)
+    try:
+        digest = sha256_of(source)
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+        generation.check_current()
+        # A link would be published as a link, into a directory that the next attempt renames.
+        raise Unverified(f"the artifact {name!r} is not a plain file at {source}") from error
     fsync_path(source)
     folder = generation.run_dir / ARTIFACTS / digest
     os.makedirs(folder, exist_ok=True)
@@ -163,6 +194,7 @@ def _publish(generation: Generation, name: str, source: Path) -> Artifact:
         if error.errno not in NO_HARD_LINKS:
             raise
         os.replace(source, target)
+    fsync_path(target)
     for parent in (folder, folder.parent, generation.run_dir):
         fsync_path(parent)
     path = target.relative_to(generation.run_dir).as_posix()
@@ -175,6 +207,12 @@ def _parse(found: Mapping[str, Any]) -> Result:
             raise Unverified(f"{RESULT} is of the unknown format {found['format']!r}")
         fields = {key: value for key, value in found.items() if key != "format"}
         artifacts = tuple(Artifact(**artifact) for artifact in fields.pop("artifacts"))
-        return Result(artifacts=artifacts, **fields)
+        result = Result(artifacts=artifacts, **fields)
     except (KeyError, TypeError) as error:
         raise Unverified(f"{RESULT} is not a result: {error}") from error
+    kinds = [(result.step, int), (result.generation, int), (result.run_id, str), (result.metrics, dict)]
+    kinds += [(text, str) for entry in artifacts for text in (entry.name, entry.path, entry.sha256)]
+    for value, kind in kinds:
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise Unverified(f"{RESULT} is not a result: it has {value!r} where {kind.__name__} is expected")
+    return result

@@ -30,18 +30,19 @@ class Identity:
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], checkpoint_dir: Path) -> Identity:
         """Without HOLDFAST_RUN_ID the run is named after its checkpoint directory."""
-        run_id = environ.get("HOLDFAST_RUN_ID") or checkpoint_dir.name
+        told = environ.get("HOLDFAST_RUN_ID", "").strip()
+        run_id = told or checkpoint_dir.name
         if not _NAME.fullmatch(run_id):
+            source = "HOLDFAST_RUN_ID is" if told else "HOLDFAST_RUN_ID is not set and the directory's name is"
             raise BadInput(
-                f"HOLDFAST_RUN_ID is {run_id!r}, which is no run id: use letters, digits, '-', '_' and '.', "
+                f"{source} {run_id!r}, which is no run id: use letters, digits, '-', '_' and '.', "
                 "for example run-001."
             )
-        image = environ.get("HOLDFAST_IMAGE") or None
+        image = environ.get("HOLDFAST_IMAGE", "").strip() or None
         if image and not _DIGEST.fullmatch(image):
             raise BadInput(
                 f"HOLDFAST_IMAGE is {image!r}, which does not end in a digest: set it to the reference that "
-                "the "
-                "Job runs, NAME@sha256: and 64 hex digits."
+                "the Job runs, NAME@sha256: and 64 hex digits."
             )
         return cls(
             run_id=run_id,
@@ -69,7 +70,7 @@ class Settings:
 
 def termination_log(environ: Mapping[str, str]) -> Path | None:
     """Where the last words go; read apart, because problems with the rest are told there too."""
-    place = environ.get("HOLDFAST_TERMINATION_LOG")
+    place = environ.get("HOLDFAST_TERMINATION_LOG", "").strip()
     return Path(place) if place else None
 
 
@@ -96,7 +97,7 @@ def read_settings(environ: Mapping[str, str], arguments: Sequence[str]) -> Setti
 
 def _checkpoint_dir(environ: Mapping[str, str], program: Sequence[str]) -> Path:
     """HOLDFAST_CHECKPOINT_DIR, else the program's own --checkpoint-dir."""
-    told = environ.get("HOLDFAST_CHECKPOINT_DIR")
+    told = environ.get("HOLDFAST_CHECKPOINT_DIR", "").strip()
     source = "HOLDFAST_CHECKPOINT_DIR"
     if not told:
         told, source = _argument(program, "--checkpoint-dir"), "--checkpoint-dir"
@@ -127,7 +128,7 @@ def _whole(environ: Mapping[str, str], name: str, default: int, least: int) -> i
     text = environ.get(name, "").strip()
     if not text:
         return default
-    if not re.fullmatch(r"\d+", text) or int(text) < least:
+    if not re.fullmatch("[0-9]{1,9}", text) or int(text) < least:
         raise BadInput(
             f"{name} is {environ[name]!r}: write a whole number of at least {least}, for example {default}."
         )
@@ -138,7 +139,7 @@ def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
     text = environ.get(name, "").strip()
     if not text:
         return default
-    if not re.fullmatch(r"\d+(\.\d+)?", text) or float(text) <= 0:
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) or float(text) <= 0:
         raise BadInput(
             f"{name} is {environ[name]!r}: write seconds as a positive number, for example {default:g}."
         )

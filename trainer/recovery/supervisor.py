@@ -1,5 +1,6 @@
-"""`holdfast-run -- PROGRAM…`: PID 1 of the training container, sole owner of claim, exit code, last words and
-result.
+"""`holdfast-run -- PROGRAM…`: PID 1 of the training container.
+
+Sole owner of claim, exit code, last words and result.
 
 result there already?  verify it, exit 0 without starting the program
 claim a generation     the former one is fenced
@@ -14,14 +15,16 @@ import contextlib
 import json
 import os
 import signal
+import sys
+import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer.recovery import generation as generations
 from trainer.recovery import result as results
 from trainer.recovery.attempt import DIRECTORY, GENERATION
-from trainer.recovery.checkpoints import newest_sealed_step
+from trainer.recovery.checkpoints import newest_sealed_step, sealed_steps
 from trainer.recovery.child import ENDING, WATCHED, Child
 from trainer.recovery.errors import BadInput, Superseded, Unverified
 from trainer.recovery.events import emit, now
@@ -52,13 +55,20 @@ def main(
     # From here on signals wait until the program runs and the loop asks for them: none falls between two
     # checks.
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    # Ignored, as some launchers leave it, the kernel would reap the program and nobody would know its code.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _open_standard_streams()
     try:
         settings = read_settings(environ, arguments)
         ending = _supervise(settings, received, environ)
     except BadInput as error:
         ending = Ending(ExitCode.BAD_INPUT, 0, 0, str(error))
     except OSError as error:
-        ending = Ending(ExitCode.FAULT, 0, 0, f"The checkpoint volume failed: {error}.")
+        ending = Ending(ExitCode.FAULT, 0, 0, f"The checkpoint volume or the system failed: {error}.")
+    except Exception as error:
+        with contextlib.suppress(OSError):
+            traceback.print_exc(file=sys.stderr)
+        ending = Ending(ExitCode.FAULT, 0, 0, f"A bug in holdfast-run: {type(error).__name__}: {error}.")
     _last_words(ending, termination_log(environ))
     return int(ending.code)
 
@@ -66,7 +76,7 @@ def main(
 def _supervise(settings: Settings, received: Sequence[int], environ: Mapping[str, str]) -> Ending:
     run_dir = settings.checkpoint_dir
     generations.prepare_run_dir(run_dir)
-    if (done := _finished_before(run_dir)) is not None:
+    if (done := _finished_before(settings)) is not None:
         return done
     if any(number in ENDING for number in received):
         return Ending(ExitCode.PREEMPTED, 0, 0, "SIGTERM arrived before anything was started.")
@@ -76,23 +86,38 @@ def _supervise(settings: Settings, received: Sequence[int], environ: Mapping[str
         return Ending(ExitCode.SUPERSEDED, 0, 0, str(error))
     try:
         # Whoever was fenced just now may have committed while we claimed.
-        return _finished_before(run_dir) or _run(settings, generation, environ)
+        return _finished_before(settings) or _run(settings, generation, environ)
     except Superseded as error:
-        return _finished_before(run_dir) or Ending(ExitCode.SUPERSEDED, 0, generation.number, str(error))
+        return _finished_before(settings) or Ending(ExitCode.SUPERSEDED, 0, generation.number, str(error))
 
 
-def _finished_before(run_dir: Path) -> Ending | None:
-    """The ending for a run whose result is there already; None when there is none."""
+def _open_standard_streams() -> None:
+    """Closed ones would be taken by the next file that is opened, and events written into that file."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number: this one
+
+
+def _finished_before(settings: Settings) -> Ending | None:
+    """The ending for a run whose result is there already; None when there is none. Raises BadInput."""
+    run_dir, run_id = settings.checkpoint_dir, settings.identity.run_id
     try:
         result = results.find(run_dir)
         if result is None:
             return None
+        if result.run_id != run_id:
+            raise BadInput(
+                f"{run_dir / generations.RESULT} is the result of the run {result.run_id!r}, not of "
+                f"{run_id!r}: give each run a directory of its own."
+            )
         results.verify(run_dir, result)
+        results.settle(run_dir)
     except Unverified as error:
         message = (
             f"{run_dir / generations.RESULT} does not verify: {error}. Retrying can not help: look at it, "
-            "and move "
-            "it and the artifacts away if the run is to be done again."
+            "and move it and the artifacts away if the run is to be done again."
         )
         return Ending(ExitCode.BAD_INPUT, 0, 0, message)
     _tell_result(result, found=True)
@@ -106,42 +131,71 @@ def _finished_before(run_dir: Path) -> Ending | None:
 def _run(settings: Settings, generation: Generation, environ: Mapping[str, str]) -> Ending:
     start = newest_sealed_step(generation.work_dir)
     idle = generations.attempts_without_progress(generation, start, settings.identity.attempt)
-    generations.record_start(generation, start)
+    generations.record_start(generation, start, settings.identity.fields())
     limit = settings.max_attempts_without_progress
     if idle >= limit:
         message = (
             f"{idle} attempts in a row started at step {start} and none saved a later one: read their logs, "
-            "mend the "
-            "cause, and declare a retry (the run's attempt + 1)."
+            "mend the cause, and declare a retry (the run's attempt + 1)."
         )
         return Ending(ExitCode.NO_PROGRESS, start, generation.number, message)
     emit("start", step=start, generation=generation.number, **settings.identity.fields())
     variables = {**environ, GENERATION: str(generation.number), DIRECTORY: str(settings.checkpoint_dir)}
     child = Child.start(settings.program, variables, settings.grace_seconds)
-    code = child.run_to_end(TICK_SECONDS, lambda: _tick(generation, child))
-    step = newest_sealed_step(generation.work_dir)
-    generation.check_current()
-    return _conclude(settings, generation, child, code, step)
+    try:
+        code = child.run_to_end(TICK_SECONDS, _Pulse(generation, child).tick)
+    except BaseException:
+        child.kill_group()  # nobody would watch it any more
+        raise
+    try:
+        generation.check_current()
+        return _conclude(settings, generation, child, code, newest_sealed_step(generation.work_dir))
+    except OSError as error:
+        if not child.sigterm_received:
+            raise
+        # What was sealed is safe, whatever the volume says at this moment: a preemption stays one.
+        message = f"Preempted, and the newest checkpoint can not be told because the volume failed: {error}."
+        return Ending(ExitCode.PREEMPTED, start, generation.number, message)
 
 
-def _tick(generation: Generation, child: Child) -> str | None:
-    """Write the heartbeat, for the doctor only. Returns a reason to stop once another has taken over."""
-    beat = {
-        "at": now(),
-        "generation": generation.number,
-        "step": newest_sealed_step(generation.work_dir),
-        "pid": child.pid,
-        "sigterm": child.sigterm_received,
-    }
-    with contextlib.suppress(OSError):  # a full volume stops no training, and a missing heartbeat is seen
-        replace_whole(
-            generation.work_dir / HEARTBEAT, encode_json(beat), scratch=generation.work_dir, durable=False
-        )
-    return None if generation.is_current() else "a newer generation has taken over"
+@dataclass
+class _Pulse:
+    """What is done each second while the program runs."""
+
+    generation: Generation
+    child: Child
+    _seen: list[int] = field(default_factory=list)
+    _step: int = 0
+
+    def tick(self) -> str | None:
+        """Write the heartbeat, for the doctor only. Returns a reason to stop once another has taken over."""
+        # A volume that is full or fails for a while stops no training, and a missing heartbeat is seen.
+        with contextlib.suppress(OSError):
+            if not self.generation.is_current():
+                return "a newer generation has taken over"
+            self._write()
+        return None
+
+    def _write(self) -> None:
+        work_dir = self.generation.work_dir
+        if (steps := sealed_steps(work_dir)) != self._seen:  # looked at once: many files cost many calls
+            self._seen, self._step = steps, newest_sealed_step(work_dir)
+        beat = {
+            "at": now(),
+            "generation": self.generation.number,
+            "step": self._step,
+            "pid": self.child.pid,
+            "sigterm": self.child.sigterm_received,
+        }
+        replace_whole(work_dir / HEARTBEAT, encode_json(beat), scratch=work_dir, durable=False)
 
 
 def _conclude(settings: Settings, generation: Generation, child: Child, code: int, step: int) -> Ending:
-    outcome = results.read_outcome(generation)
+    try:
+        outcome = results.read_outcome(generation)
+    except Unverified as error:
+        message = f"What {settings.program[0]} handed over can not be used: {error}."
+        return Ending(ExitCode.FAULT, step, generation.number, message)
     decided = verdict(code, child.sigterm_received, outcome is not None)
     if decided == ExitCode.DONE:
         return _commit(settings, generation, outcome or results.Outcome(step))
@@ -171,7 +225,10 @@ def _signal_name(code: int) -> str:
 
 
 def _commit(settings: Settings, generation: Generation, outcome: results.Outcome) -> Ending:
-    ours = results.commit(generation, outcome, settings.identity.fields())
+    try:
+        ours = results.commit(generation, outcome, settings.identity.fields())
+    except Unverified as error:
+        return Ending(ExitCode.FAULT, outcome.step, generation.number, f"Nothing was committed: {error}.")
     result = results.find(settings.checkpoint_dir)
     if result is None:
         raise OSError(f"{settings.checkpoint_dir / generations.RESULT} vanished after it was committed")
@@ -212,8 +269,9 @@ def _last_words(ending: Ending, log: Path | None) -> None:
     emit("end", **words)
     if log is not None:
         content = json.dumps(words).encode()
-        if len(content) > LONGEST_LAST_WORDS:
-            words["message"] = ending.message[: LONGEST_LAST_WORDS // 4]
+        while len(content) > LONGEST_LAST_WORDS:  # a character takes up to twelve bytes
+            message = str(words["message"])
+            words["message"] = message[: len(message) * 3 // 4]
             content = json.dumps(words).encode()
         with contextlib.suppress(OSError):
             log.write_bytes(content)

@@ -89,14 +89,16 @@ def test_it_learns_to_read_digits_it_has_not_seen(train: Callable[..., int], run
 
 
 @pytest.mark.trainer
-def test_a_checkpoint_of_another_seed_or_a_later_step_is_refused(
+def test_a_checkpoint_of_another_seed_batch_or_schedule_is_refused(
     train: Callable[..., int], run_dir: Path
 ) -> None:
     train(settings(run_dir), open_attempt(run_dir, {}), after(12))
     with pytest.raises(BadInput, match="--seed is 1, but the checkpoint of step .* was trained with 0"):
         train(settings(run_dir, seed=1), open_attempt(run_dir, {}), lambda: False)
-    with pytest.raises(BadInput, match="--steps is 3, but the checkpoint is of step"):
-        train(settings(run_dir, steps=3), open_attempt(run_dir, {}), lambda: False)
+    for name, value in (("steps", 3), ("steps", 41), ("batch", 32), ("learning_rate", 0.1)):
+        option = f"--{name.replace('_', '-')} is {value}, but the checkpoint of step"
+        with pytest.raises(BadInput, match=option):
+            train(settings(run_dir, **{name: value}), open_attempt(run_dir, {}), lambda: False)
 
 
 @pytest.mark.trainer
@@ -105,7 +107,8 @@ def test_the_checkpoint_names_data_cursor_rng_and_framework_versions(
 ) -> None:
     train(settings(run_dir), open_attempt(run_dir, {}), lambda: False)
     body = json.loads(next(run_dir.glob("generation-*/step-40/manifest.json")).read_text())
-    assert body["cursor"] == {"epoch": 1, "position": 18, "seed": 0, "batch": 64}
+    fixed = {"seed": 0, "batch": 64, "steps": 40, "learning_rate": 2e-3}
+    assert body["cursor"] == {"epoch": 1, "position": 18, **fixed}
     assert body["rng"] == {"file": "state.safetensors", "tensor": ".rng"}
     assert set(body["frameworks"]) == {"jax", "optax", "numpy"}
 
@@ -137,11 +140,13 @@ def test_options_come_from_the_command_line_before_the_environment(tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "environ", "sentence"),
     [
-        (["--steps=0"], {}, "--steps is '0': write a whole number of at least 1."),
+        (["--steps=0"], {}, "--steps is '0': write a whole number from 1 to 1000000000."),
+        (["--batch=1438"], {}, "--batch is '1438': write a whole number from 1 to 1437."),
+        ([f"--seed={2**64}"], {}, "write a whole number from 0 to 4294967295."),
         (
             [],
             {"HOLDFAST_DIGITS_SEED": "x"},
-            "HOLDFAST_DIGITS_SEED is 'x': write a whole number of at least 0.",
+            "HOLDFAST_DIGITS_SEED is 'x': write a whole number from 0",
         ),
         (
             [],

@@ -64,7 +64,7 @@ def test_a_zombie_can_not_remove_finish_or_record_anything(claim: Claim) -> None
     with pytest.raises(Superseded):
         zombie.finish(2, {}, [])
     with pytest.raises(Superseded):
-        generations.record_start(zombie.generation, 1)
+        generations.record_start(zombie.generation, 1, {})
     assert after.store.steps() == [2, 1]
 
 
@@ -178,7 +178,7 @@ def test_attempts_that_start_at_the_same_step_are_counted_until_one_gets_further
     for start in (0, 0, 5, 5, 5):
         generation = generations.claim(run_dir, {"run_id": "run-001", "attempt": 1})
         counts.append(generations.attempts_without_progress(generation, start, attempt=1))
-        generations.record_start(generation, start)
+        generations.record_start(generation, start, {})
     assert counts == [0, 1, 0, 1, 2]
     declared = generations.claim(run_dir, {"run_id": "run-001", "attempt": 2})
     assert generations.attempts_without_progress(declared, 5, attempt=2) == 0, "a declared retry starts anew"
