@@ -81,7 +81,7 @@ def warnings(settings: GpuOperatorSettings, profile: Profile, pools: Sequence[No
                 )
     # A chart in a folder of the site's own, as the rehearsal's, may have values that NVIDIA's has not.
     for key in extra if settings.chart.path is None else ():
-        if key not in SECTIONS and "." not in key:
+        if key not in (*SECTIONS, "global") and "." not in key:
             found.append(
                 f"gpuOperator.extraValues.{key}: chart v26.7.0 of the GPU Operator has no such value."
             )

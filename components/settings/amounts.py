@@ -26,13 +26,13 @@ def _quantity_text(value: Any) -> Any:
     raise refusal("it is not a Kubernetes quantity" + _unit_hint(text), _unit_fix(text))
 
 
-_WORDY_UNIT = re.compile(r"\s*([+-]?[\d.]+)\s*([kKmMgGtTpP])(i?)[bB]?\s*")
+_WORDY_UNIT = re.compile(r"\s*([+-]?[\d.]+)\s*([kKmMgGtTpP])(i?)[bB]?\s*", re.ASCII)
 
 
 def _unit_hint(text: str) -> str:
     if text != text.strip() or re.search(r"\d\s+[A-Za-z]", text):
         return ": it has a space in it"
-    match = re.fullmatch(r"[+-]?[\d.]+([A-Za-z]+)", text)
+    match = re.fullmatch(r"[+-]?[\d.]+([A-Za-z]+)", text, re.ASCII)
     return f": {match.group(1)!r} is not a unit" if match else ""
 
 
@@ -95,21 +95,42 @@ _QUOTA_KEYS = frozenset(
 )
 
 
+_HUGE_PAGES = re.compile(r"(requests\.)?hugepages-\d+[KMGT]i")
+_SIZES = re.compile(r"cpu|memory|storage|hugepages")
+
+
+def _whole_counts(quota: dict[str, str]) -> dict[str, str]:
+    for key, amount in quota.items():
+        value = quantity.parse(amount)
+        # Source: k8s.io/kubernetes, pkg/apis/core/validation, ValidateResourceQuantityValue. Of GPUs the API
+        # server takes a fraction, which no Pod could use.
+        if value != value.to_integral_value() and not _SIZES.search(key.split("/")[-1]):
+            raise refusal("it counts whole things", f"write {round(value)}", at=key, value=amount)
+    return quota
+
+
+# Quota keys with a slash that are no extended resources. Source: Kubernetes documentation, Resource Quotas.
+_OTHER_SLASHED = re.compile(
+    r"count/.+|.+\.storageclass\.storage\.k8s\.io/.+|.+\.deviceclass\.resource\.k8s\.io/devices"
+)
+
+
 def _quota_key(key: str) -> str:
+    if key in _QUOTA_KEYS or _OTHER_SLASHED.fullmatch(key) or _HUGE_PAGES.fullmatch(key):
+        return key
     name = key.removeprefix("requests.").removeprefix("limits.")
-    extended = "/" in name and not key.startswith("count/") and ".storageclass.storage.k8s.io/" not in key
+    if "/" not in name:
+        raise refusal(
+            "Kubernetes has no such quota key",
+            "write a key such as requests.nvidia.com/gpu, requests.cpu, limits.memory or pods",
+        )
     # Source: Kubernetes documentation, Resource Quotas: of extended resources only `requests.` is accounted.
-    if extended and not key.startswith("requests."):
+    if not key.startswith("requests."):
         raise refusal(
             "Kubernetes does not enforce this key: of an extended resource it counts requests only",
             f"write requests.{name}",
         )
-    if extended or key.startswith("count/") or ".storageclass.storage.k8s.io/" in key or key in _QUOTA_KEYS:
-        return key
-    raise refusal(
-        "Kubernetes has no such quota key",
-        "write a key such as requests.nvidia.com/gpu, requests.cpu, limits.memory or pods",
-    )
+    return key
 
 
 def _storage_size(text: str) -> str:
@@ -124,7 +145,10 @@ def _storage_size(text: str) -> str:
 Cpu = Annotated[str, BeforeValidator(_quantity_text), AfterValidator(_cpu)]
 Memory = Annotated[str, BeforeValidator(_quantity_text), AfterValidator(_memory)]
 StorageSize = Annotated[str, BeforeValidator(_quantity_text), AfterValidator(_storage_size)]
-QuotaMap = dict[
-    Annotated[str, AfterValidator(_quota_key)],
-    Annotated[str, BeforeValidator(_quantity_text), AfterValidator(_amount)],
+QuotaMap = Annotated[
+    dict[
+        Annotated[str, AfterValidator(_quota_key)],
+        Annotated[str, BeforeValidator(_quantity_text), AfterValidator(_amount)],
+    ],
+    AfterValidator(_whole_counts),
 ]

@@ -21,12 +21,15 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel)
 
 
-def refusal(reason: str, fix: str, *, at: str = "", value: Any = None) -> PydanticCustomError:
+def refusal(
+    reason: str, fix: str, *, at: str | tuple[str, ...] = (), value: Any = None
+) -> PydanticCustomError:
     """The error of a validator: `reason` says why the value can not work, `fix` what to write instead.
 
-    `at` names a key below the validated value (`limits.gpus`), with `value` being what stands there.
+    `at` names a key below the validated value, a path of keys if several, and `value` is what stands there.
     """
     # The texts travel in the context, because pydantic formats the message template with str.format.
+    path = (at,) if isinstance(at, str) else at
     return PydanticCustomError(
-        "holdfast", "{reason}", {"reason": reason, "fix": fix, "at": at, "value": value}
+        "holdfast", "{reason}", {"reason": reason, "fix": fix, "at": path, "value": value}
     )

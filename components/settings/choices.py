@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -12,11 +13,14 @@ from components.settings.formats import DnsSubdomain
 
 
 def _later(known: str, later: dict[str, str], what: str) -> Callable[[Any], Any]:
+    plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in later}
+
     def check(value: Any) -> Any:
         if isinstance(value, str) and value != known:
-            reason = later.get(value, f"there is no {what} of this name")
+            name = plain.get(re.sub(r"[^a-z0-9]", "", value.lower()), value)
+            reason = later.get(name, f"there is no {what} of this name")
             wait = (
-                f", or wait for the release that brings {value}" if reason.endswith("later release") else ""
+                f", or wait for the release that brings {name}" if reason.endswith("later release") else ""
             )
             raise refusal(reason, f"write {known}{wait}")
         return value
@@ -69,9 +73,20 @@ def _storage_class(value: Any) -> Any:
 
 
 def _access_mode(value: Any) -> Any:
+    if isinstance(value, (list, tuple)) and value:
+        # As a claim's spec has it.
+        return _access_mode(value[0]) if len(value) == 1 and value[0] != "ReadWriteMany" else value
     if not isinstance(value, str) or value == "ReadWriteMany":
         return value
-    reason = _NARROW_MODES.get(_ACCESS_MODES.get(value, value))
+    plain = re.sub(r"[^a-z]", "", value.lower())
+    reason = next(
+        (
+            _NARROW_MODES[mode]
+            for short, mode in _ACCESS_MODES.items()
+            if plain in (short.lower(), mode.lower()) and mode in _NARROW_MODES
+        ),
+        None,
+    )
     if reason:
         raise refusal(reason, "write ReadWriteMany, with the class of a shared file system as storageClass")
     raise refusal("it is not the name of an access mode", "write ReadWriteMany")

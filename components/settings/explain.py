@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from components.settings import quantity
 from components.settings.problems import Problem, full_key, kind_of, show
 
 Path = tuple[str | int, ...]
@@ -42,6 +43,26 @@ _EXAMPLES = {
     "cpu": "a number of cores such as 4",
     "memory": "an amount such as 16Gi",
 }
+# What Kubernetes calls the same thing: such keys are copied from a manifest.
+_KUBERNETES_NAMES = {
+    "nvidia.com/gpu": "gpus",
+    "requests.nvidia.com/gpu": "gpus",
+    "resources": "requests and limits",
+    "activeDeadlineSeconds": "deadlineSeconds",
+    "ttlSecondsAfterFinished": "keepFinishedSeconds",
+    "terminationGracePeriodSeconds": "graceSeconds",
+    "runAsUser": "userId",
+    "runAsGroup": "groupId",
+    "fsGroup": "groupId",
+    "envFrom": "secrets",
+    "nodeSelector": "pool",
+    "tolerations": "pool",
+    "runtimeClassName": "pool",
+    "accessModes": "accessMode",
+    "persistentVolumeClaim": "claim",
+    "repo": "repository",
+    "tag": "version",
+}
 _DURATION = re.compile(r"\s*(\d+)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)\s*", re.IGNORECASE)
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -65,7 +86,7 @@ def _explain(details: Mapping[str, Any], model: type[BaseModel], prefix: Path) -
             f'put the key in quotes: "{inner[-1]}"',
         )
     elif details["type"] == "holdfast":
-        at = tuple(context["at"].split(".")) if context["at"] else ()
+        at = tuple(context["at"])
         value = context["value"] if at else value
         reason, fix = context["reason"], context["fix"]
     elif details["type"] == "missing":
@@ -93,8 +114,8 @@ def unknown_key(key: str, model: type[BaseModel] | None) -> tuple[str, str]:
     keys = [field.alias or name for name, field in model.model_fields.items()] if model else []
     reason = "there is no such setting, so it would have no effect"
     inside = [f"{outer}.{key}" for outer in keys if model and key in _aliases(model_at(model, (outer,)))]
-    meant = closest(key, keys)
-    if meant:
+    meant = closest(key, keys) or _KUBERNETES_NAMES.get(key)
+    if meant and set(meant.split(" and ")) <= set(keys):
         return reason, f"did you mean {meant}? Otherwise remove it"
     if inside:
         return reason, f"did you mean {' and '.join(inside)}? Otherwise remove it"
@@ -139,16 +160,28 @@ def _aliases(model: type[BaseModel] | None) -> Sequence[str]:
 def needs_map(value: Any) -> tuple[str, str]:
     """Reason and fix for something that stands where a map is needed."""
     fix = "write its settings below it, as key: value lines"
-    if value is None:
+    if _is_empty(value):
         fix += ", or remove the key"
     if isinstance(value, (list, tuple)):
         fix = "remove the '- ' before the keys"
-    return f"it is {kind_of(value)}, and a map is needed", fix
+    return f"it is {_what(value)}, and a map is needed", fix
 
 
-def needs_list(value: Any) -> tuple[str, str]:
+def needs_list(value: Any, required: bool = False) -> tuple[str, str]:
     """Reason and fix for something that stands where a list is needed."""
-    return f"it is {kind_of(value)}, and a list is needed", "begin each element on its own line with '- '"
+    fix = "begin each element on its own line with '- '"
+    if _is_empty(value) and not required:
+        fix += ", or write [] if there is none"
+    return f"it is {_what(value)}, and a list is needed", fix
+
+
+def _is_empty(value: Any) -> bool:
+    """A key with nothing below it; the engine gives an empty text for it."""
+    return value is None or value == ""
+
+
+def _what(value: Any) -> str:
+    return "empty" if value == "" else kind_of(value)
 
 
 def _wrong_value(kind: str, value: Any, context: Mapping[str, Any], key: str) -> tuple[str, str]:
@@ -162,6 +195,8 @@ def _wrong_value(kind: str, value: Any, context: Mapping[str, Any], key: str) ->
         return _needs_whole(value, key)
     if kind == "bool_type":
         return _needs_flag(value)
+    if kind == "literal_error" and value is None:
+        return _needs_text(value)
     if kind == "literal_error":
         choices = re.findall(r"'([^']*)'", context["expected"])
         meant = closest(str(value), choices)
@@ -189,6 +224,8 @@ def _needs_text(value: Any) -> tuple[str, str]:
 
 
 def _needs_whole(value: Any, key: str) -> tuple[str, str]:
+    if isinstance(value, float) and value.is_integer():
+        return "it has a decimal point, and a whole number is needed", f"write {int(value)}"
     if isinstance(value, float) and math.isfinite(value):
         reason = "it is not a whole number"
         if "gpu" in key.lower():
@@ -197,10 +234,16 @@ def _needs_whole(value: Any, key: str) -> tuple[str, str]:
     if isinstance(value, str):
         if re.fullmatch(r"\s*[+-]?\d+\s*", value):
             return "it is text, and a whole number is needed", f"write {int(value)}, without quotes"
-        if "gpu" in key.lower() and re.fullmatch(r"\s*\d*\.\d+\s*", value):
+        if "gpu" in key.lower() and quantity.is_quantity(value.strip()):
+            amount = quantity.parse(value.strip())
+            whole = amount == amount.to_integral_value()
             return (
-                "a GPU can not be divided: nvidia.com/gpu takes whole numbers",
-                f"write {max(1, round(float(value)))}",
+                (
+                    "it is an amount with a unit, and a whole number is needed"
+                    if whole
+                    else "a GPU can not be divided: nvidia.com/gpu takes whole numbers"
+                ),
+                f"write {max(1, round(amount))}",
             )
         duration = _DURATION.fullmatch(value)
         unit = 60 if key.endswith("Minutes") else 1

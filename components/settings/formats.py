@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import unicodedata
 from collections.abc import Callable
 from typing import Annotated, Literal
 
@@ -36,17 +37,22 @@ JOB_ENV = (
 )
 
 
-def _slug(text: str, longest: int) -> str:
-    return re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")[:longest].strip("-") or "ml-batch"
+def slug(text: str, longest: int = 63) -> str:
+    """The nearest Kubernetes name; empty if nothing of the text can be kept."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9-]+", "-", plain).strip("-")[:longest].strip("-")
 
 
 def _dns_label(longest: int, why: str = "") -> Callable[[str], str]:
     def check(text: str) -> str:
+        if not text.strip():
+            raise refusal("it is blank", "write a name of lower-case letters, digits and '-'")
         if not _LABEL.fullmatch(text):
+            meant = slug(text, longest)
             raise refusal(
                 "it is not a Kubernetes name: lower-case letters, digits and '-', beginning and ending with a"
                 " letter or digit",
-                f"write {_slug(text, longest)!r}",
+                f"write {meant!r}" if meant else "write a name such as 'team-1'",
             )
         if len(text) > longest:
             raise refusal(
@@ -63,7 +69,8 @@ def _dns_subdomain(text: str) -> str:
         raise refusal(
             "it is not the name of a Kubernetes object: lower-case letters, digits, '-' and '.', at most 253"
             " characters",
-            f"write {_slug(text, 253)!r}, or the name that the object really has",
+            (f"write {slug(text, 253)!r}, or" if slug(text, 253) else "write")
+            + " the name that the object really has",
         )
     return text
 
@@ -128,6 +135,11 @@ def _kubeconfig(text: str) -> str:
             "this is the content of a kubeconfig, not its path: it would go into the state and change with"
             " every certificate",
             "write the file's path, such as ${HOME}/.kube/config",
+        )
+    if ":" in text and text.startswith(("/", "~/")):
+        raise refusal(
+            "this is a list of several files, and it would not be clear which of them names the cluster",
+            "write the path of one file; `kubectl config view --flatten` makes one of several",
         )
     if not text.startswith(("/", "~/")):
         raise refusal(

@@ -21,8 +21,14 @@ def digest_image(text: str) -> str:
     if text.startswith(("docker://", "oci://", "http://", "https://")):
         bare = text.split("://", 1)[1]
         raise refusal("an image reference has no scheme", f"write {bare!r}")
+    if text != text.strip():
+        raise refusal("it has blanks or a line's end around it", f"write {text.strip()}")
     name, at, digest = text.partition("@")
     name, tag = _split_tag(name)
+    if not at and name.startswith(("sha256", "sha512")) and tag and re.fullmatch(r"[0-9a-fA-F]{32,}", tag):
+        raise refusal("it is a digest without the image's name", f"write <name>@{text}")
+    if at and not digest:
+        raise refusal("nothing follows the '@'", f"write {name}@sha256:<64 hex digits>")
     if not at:
         told = f"the tag {tag!r}" if tag else "no tag and no digest (so the tag 'latest')"
         raise refusal(
@@ -32,7 +38,8 @@ def digest_image(text: str) -> str:
         )
     algorithm, _, digits = digest.partition(":")
     if algorithm != "sha256":
-        raise refusal(f"the digest's algorithm is {algorithm!r}", f"write {name}@sha256:<64 hex digits>")
+        reason = f"the digest's algorithm is {algorithm!r}, and registries and runtimes agree on sha256 only"
+        raise refusal(reason, f"write {name}@sha256:<64 hex digits>")
     if not _HEX.fullmatch(digits):
         told = (
             f"{len(digits)} characters"

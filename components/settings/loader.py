@@ -13,7 +13,7 @@ from components.settings.base import Settings
 from components.settings.cluster import ClusterSettings
 from components.settings.draft import Draft
 from components.settings.explain import closest, explain, missing_fix, needs_list
-from components.settings.formats import DnsLabel
+from components.settings.formats import DnsLabel, slug
 from components.settings.gpu_operator import GpuOperatorSettings
 from components.settings.node_pool import NodePoolSettings
 from components.settings.problems import Problem, SettingsError, full_key, hide, is_private
@@ -117,7 +117,7 @@ class _Loading:
     def _elements(self, model: type[Model], key: str) -> dict[int, Model]:
         value = self._values.get(key, [])
         if not isinstance(value, list):
-            self._add((key,), *needs_list(value))
+            self._add((key,), *needs_list(value, key in _REQUIRED))
             return {}
         if key in _REQUIRED and not value:
             self._add((key,), "it is missing" if key not in self._values else "it is empty", missing_fix(key))
@@ -130,7 +130,8 @@ class _Loading:
             # A section that is missing or has the wrong shape is a problem of its own, told once.
             return None
         names = [item.get("name") if isinstance(item, Mapping) else None for item in items]
-        known = frozenset(name for name in names if isinstance(name, str))
+        # A name that is no Kubernetes name is told once; what refers to its corrected form is right.
+        known = frozenset(slug(name) for name in names if isinstance(name, str)) - {""}
         return known if all(isinstance(name, str) for name in names) else None
 
     def _in_order(self) -> list[Problem]:

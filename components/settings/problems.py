@@ -67,7 +67,7 @@ def show(value: Any, *path: str | int) -> str:
     if is_private(*path):
         return HIDDEN
     # Several lines or JSON are a file's content rather than a setting: a kubeconfig, a key.
-    if isinstance(value, str) and ("\n" in value or value.lstrip().startswith("{")):
+    if isinstance(value, str) and ("\n" in value.strip() or value.lstrip().startswith("{")):
         return HIDDEN
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
@@ -103,7 +103,8 @@ def hide(problem: Problem, raw: Any) -> Problem:
             )
         return text
 
-    return Problem(problem.key, HIDDEN, scrub(problem.reason), scrub(problem.fix))
+    fix = scrub(problem.fix).removesuffix(f': "{HIDDEN}"')
+    return Problem(problem.key, HIDDEN, scrub(problem.reason), fix)
 
 
 def _sentence(text: str) -> str:

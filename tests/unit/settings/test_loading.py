@@ -117,6 +117,25 @@ def test_a_quota_in_the_configuration_changes_the_default_key_by_key(sound: dict
     assert quota["pods"] == "10"
 
 
+@pytest.mark.parametrize(
+    ("key", "amount"),
+    [
+        ("hugepages-2Mi", "1Gi"),
+        ("requests.hugepages-1Gi", "4Gi"),
+        ("count/jobs.batch", 20),
+        ("requests.nvidia.com/mig-1g.10gb", 4),
+        ("gpu.nvidia.com.deviceclass.resource.k8s.io/devices", 2),
+        ("shared.storageclass.storage.k8s.io/requests.storage", "1Ti"),
+        ("requests.ephemeral-storage", "1.5Gi"),
+    ],
+)
+def test_every_kind_of_quota_key_is_taken(
+    key: str, amount: Any, sound: dict[str, Any], problems_of: Problems
+) -> None:
+    sound["teams"][0]["quota"] = {key: amount}
+    assert problems_of(sound) == []
+
+
 def test_gpus_of_the_limits_alone_are_the_requests_too(sound: dict[str, Any]) -> None:
     sound["runs"][0]["limits"] = {"gpus": 2}
     assert load_settings(sound, {}).runs[0].gpus == 2

@@ -14,7 +14,7 @@ def test_the_value_of_an_environment_variable_is_hidden(sound: dict[str, Any], p
     sound["runs"][0]["env"] = {"WANDB_KEY": 123456}
     assert problems_of(sound) == [
         "holdfast:runs[0].env.WANDB_KEY = (hidden)\n    YAML reads it as a number, and text is needed.\n"
-        '    Fix: put it in quotes: "(hidden)".'
+        '    Fix: put it in quotes.'
     ]
 
 
