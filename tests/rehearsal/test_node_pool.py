@@ -2,73 +2,98 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from rehearsal.api import core
+from rehearsal.provisioner import volumes_dir
+from tests.rehearsal.helpers import NAMESPACE, Project, events_of, is_complete, pods_of, steps, wait_for
 
 NODE = "gpu-1"
-THEIRS = {"key": "example.com/maintenance", "value": "soon", "effect": "PreferNoSchedule"}
+OURS = ("dedicated", "gpu", "NoSchedule")
+THEIRS = ("example.com/maintenance", "soon", "PreferNoSchedule")
+JOB = "training-run-001"
 
 
-def taints(node: str = NODE) -> set[tuple[str, str | None, str]]:
-    found = core().read_node(node).spec.taints or []
-    return {(taint.key, taint.value, taint.effect) for taint in found}
+@dataclass(frozen=True)
+class Seen:
+    """A node at one moment."""
+
+    labels: dict[str, str]
+    taints: set[tuple[str, str | None, str]]
+    cordoned: bool
 
 
-def assert_theirs_is_there() -> None:
-    node = core().read_node(NODE)
-    assert node.metadata.labels["example.com/rack"] == "r7"
-    assert (THEIRS["key"], THEIRS["value"], THEIRS["effect"]) in taints()
-    assert node.spec.unschedulable is True
+def look(node: str = NODE) -> Seen:
+    found = core().read_node(node)
+    taints = {(taint.key, taint.value, taint.effect) for taint in found.spec.taints or []}
+    return Seen(dict(found.metadata.labels), taints, bool(found.spec.unschedulable))
 
 
-@pytest.fixture
-def other_people_on_the_node(kubectl):
-    kubectl("label", "node", NODE, "example.com/rack=r7")
-    kubectl("taint", "node", NODE, f"{THEIRS['key']}={THEIRS['value']}:{THEIRS['effect']}")
-    kubectl("cordon", NODE)
-    yield
-    kubectl("uncordon", NODE)
-    kubectl("taint", "node", NODE, f"{THEIRS['key']}-")
-    kubectl("label", "node", NODE, "example.com/rack-")
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, shell):
+    return Project(tmp_path_factory.mktemp("project"), shell)
 
 
-def test_other_labels_taints_and_a_cordon_survive_up_refresh_a_second_up_and_destroy(
-    project, other_people_on_the_node
-):
+@pytest.fixture(scope="module")
+def seen(project, kubectl):
+    """The node and the run's result after each command of a stack's life, with other people's marks on the node."""
     project.up()
-    assert_theirs_is_there()
-    project.pulumi("refresh", "--yes", "--skip-preview")
-    assert_theirs_is_there()
-    project.up()
-    assert_theirs_is_there()
-    assert ("dedicated", "gpu", "NoSchedule") in taints()
-    project.pulumi("destroy", "--yes", "--skip-preview")
-    assert_theirs_is_there()
-    for name in ("gpu-0", NODE):
-        assert ("dedicated", "gpu", "NoSchedule") not in taints(name)
-        assert "pool" not in core().read_node(name).metadata.labels
-
-
-def test_a_destroyed_team_s_checkpoints_are_found_again_by_the_next_up(project):
-    from rehearsal.provisioner import volumes_dir
-    from tests.rehearsal.helpers import NAMESPACE, events_of, is_complete, pods_of, steps, wait_for
-
-    project.up()
-    wait_for("the run is complete", lambda: is_complete("training-run-001"))
+    wait_for("the run is complete", lambda: is_complete(JOB), seconds=150)
     result = volumes_dir() / NAMESPACE / "training-checkpoints" / "run-001" / "result.json"
-    before = result.read_bytes()
-    project.pulumi("destroy", "--yes", "--skip-preview")
-    assert result.read_bytes() == before
-    project.up()
-    wait_for("the run found its result", lambda: is_complete("training-run-001"))
-    assert steps(events_of(pods_of("training-run-001")[-1].metadata.name), "step") == []
-    assert result.read_bytes() == before
+    kubectl("label", "node", NODE, "example.com/rack=r7")
+    kubectl("taint", "node", NODE, f"{THEIRS[0]}={THEIRS[1]}:{THEIRS[2]}")
+    kubectl("cordon", NODE)
+    moments, results = {}, {"first up": result.read_bytes()}
+    try:
+        for name, command in (
+            ("refresh", lambda: project.pulumi("refresh", "--yes", "--skip-preview")),
+            ("second up", project.up),
+            ("destroy", lambda: project.pulumi("destroy", "--yes", "--skip-preview")),
+            ("up after destroy", project.up),
+        ):
+            command()
+            moments[name] = look()
+            results[name] = result.read_bytes()
+            if name == "destroy":
+                moments["destroy, other node"] = look("gpu-0")
+    finally:
+        kubectl("uncordon", NODE)
+        kubectl("taint", "node", NODE, f"{THEIRS[0]}-")
+        kubectl("label", "node", NODE, "example.com/rack-")
+    return moments, results
 
 
-def test_a_taint_that_somebody_removed_comes_back_with_the_next_up(project, kubectl):
-    project.up()
+@pytest.mark.parametrize("command", ["refresh", "second up", "destroy", "up after destroy"])
+def test_another_s_label_taint_and_cordon_survive(seen, command):
+    node = seen[0][command]
+    assert node.labels["example.com/rack"] == "r7"
+    assert THEIRS in node.taints
+    assert node.cordoned
+
+
+@pytest.mark.parametrize("command", ["refresh", "second up", "up after destroy"])
+def test_the_pool_s_own_label_and_taint_are_there(seen, command):
+    node = seen[0][command]
+    assert OURS in node.taints
+    assert node.labels["pool"] == "gpu"
+
+
+@pytest.mark.parametrize("node", ["destroy", "destroy, other node"])
+def test_the_pool_s_own_label_and_taint_are_gone_after_the_destroy(seen, node):
+    assert OURS not in seen[0][node].taints
+    assert "pool" not in seen[0][node].labels
+
+
+def test_a_destroyed_team_s_checkpoints_are_found_again_by_the_next_up(seen):
+    assert len(set(seen[1].values())) == 1, "the committed result was touched"
+    wait_for("the run found its result", lambda: is_complete(JOB))
+    assert steps(events_of(pods_of(JOB)[-1].metadata.name), "step") == []
+
+
+def test_a_taint_that_somebody_removed_comes_back_with_the_next_up(seen, project, kubectl):
     kubectl("taint", "node", "gpu-0", "dedicated=gpu:NoSchedule-")
     project.up()
-    assert ("dedicated", "gpu", "NoSchedule") in taints("gpu-0")
+    assert OURS in look("gpu-0").taints
     project.pulumi("preview", "--expect-no-changes")

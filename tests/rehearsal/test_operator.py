@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import pytest
 from kubernetes import client
 
 from rehearsal.api import api_client
@@ -17,14 +16,8 @@ def without_the_pool_s_toleration(config: dict[str, Any]) -> None:
     operator["extraValues"] = {**operator.get("extraValues", {}), "daemonsets": {"tolerations": only_defaults}}
 
 
-@pytest.fixture
-def restored(project):
+def test_a_taint_that_the_operands_do_not_tolerate_is_named_within_a_minute(project):
     project.up()
-    yield
-    project.up()
-
-
-def test_a_taint_that_the_operands_do_not_tolerate_is_named_within_a_minute(project, restored):
     started = time.monotonic()
     said = project.up(without_the_pool_s_toleration, code=None)
     assert time.monotonic() - started < 60 + 30, "the engine's own work included"
