@@ -33,7 +33,8 @@ def provision(api: client.CoreV1Api, claim: client.V1PersistentVolumeClaim) -> N
     if claim.spec.storage_class_name != STORAGE_CLASS or claim.metadata.deletion_timestamp or claim.spec.volume_name:
         return
     namespace, name = claim.metadata.namespace, claim.metadata.name
-    volume_name = f"{STORAGE_CLASS}-{namespace}-{name}"
+    # A namespace has no dot in its name, so that no two claims share a volume's name.
+    volume_name = f"{STORAGE_CLASS}.{namespace}.{name}"
     folder = volumes_dir() / namespace / name
     folder.mkdir(parents=True, exist_ok=True)
     os.chown(folder, 0, SHARED_GROUP)

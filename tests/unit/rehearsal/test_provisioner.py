@@ -1,0 +1,86 @@
+"""The rehearsal's shared volumes: one per claim, found again, never handed to another claim."""
+
+import stat
+from types import SimpleNamespace
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+
+from rehearsal import provisioner
+
+
+@pytest.fixture(autouse=True)
+def state(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOLDFAST_STATE", str(tmp_path))
+
+
+class Api:
+    """The two calls that the provisioner makes, on volumes in memory."""
+
+    def __init__(self):
+        self.volumes = {}
+
+    def create_persistent_volume(self, body):
+        if body["metadata"]["name"] in self.volumes:
+            raise ApiException(status=409)
+        self.volumes[body["metadata"]["name"]] = body["spec"]
+
+    def patch_persistent_volume(self, name, body):
+        self.volumes[name].update(body["spec"])
+
+
+def claim(name="training-checkpoints", namespace="ml-batch", uid="1", storage_class="rehearsal-rwx", **changes):
+    metadata = SimpleNamespace(name=name, namespace=namespace, uid=uid, deletion_timestamp=changes.get("deleted"))
+    resources = SimpleNamespace(requests={"storage": "100Gi"})
+    spec = SimpleNamespace(
+        storage_class_name=storage_class, volume_name=changes.get("volume"), resources=resources
+    )
+    return SimpleNamespace(metadata=metadata, spec=spec)
+
+
+def test_a_claim_gets_a_retained_shared_volume_that_the_run_s_group_may_write():
+    api = Api()
+    provisioner.provision(api, claim())
+    [spec] = api.volumes.values()
+    assert "ReadWriteMany" in spec["accessModes"]
+    assert spec["persistentVolumeReclaimPolicy"] == "Retain"
+    assert spec["claimRef"] | {"apiVersion": "", "kind": ""} == {
+        "apiVersion": "", "kind": "", "namespace": "ml-batch", "name": "training-checkpoints", "uid": "1",
+    }  # fmt: skip
+    folder = provisioner.volumes_dir() / "ml-batch" / "training-checkpoints"
+    assert spec["local"]["path"] == str(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o2775
+
+
+def test_a_claim_that_is_made_again_gets_its_volume_back_with_its_files():
+    api = Api()
+    provisioner.provision(api, claim(uid="1"))
+    kept = provisioner.volumes_dir() / "ml-batch" / "training-checkpoints" / "result.json"
+    kept.write_text("{}")
+    provisioner.provision(api, claim(uid="2"))
+    [spec] = api.volumes.values()
+    assert spec["claimRef"]["uid"] == "2"
+    assert kept.read_text() == "{}"
+
+
+@pytest.mark.parametrize("other", [{"namespace": "vision"}, {"name": "datasets"}])
+def test_another_claim_never_gets_the_same_folder(other):
+    api = Api()
+    provisioner.provision(api, claim())
+    provisioner.provision(api, claim(uid="2", **other))
+    paths = [spec["local"]["path"] for spec in api.volumes.values()]
+    assert len(set(paths)) == 2
+
+
+def test_names_that_read_alike_when_joined_are_two_volumes():
+    api = Api()
+    provisioner.provision(api, claim(namespace="team-a", name="b"))
+    provisioner.provision(api, claim(namespace="team", name="a-b", uid="2"))
+    assert len(api.volumes) == 2
+
+
+@pytest.mark.parametrize("foreign", [{"storage_class": "standard"}, {"deleted": "now"}, {"volume": "bound-already"}])
+def test_claims_that_are_not_its_own_to_serve_are_left_alone(foreign):
+    api = Api()
+    provisioner.provision(api, claim(**foreign))
+    assert api.volumes == {}
