@@ -161,8 +161,8 @@ class CheckpointStore:
         """The newest checkpoint that verifies, or None when there is none and training starts at step 0.
 
         One that does not verify is set aside and said so; one that can not be read now is passed over and
-        left. Raises OSError when that leaves none (a volume that fails is no reason to start from nothing), and
-        Superseded when fenced.
+        left. Raises OSError when that leaves none (a volume that fails is no reason to start from nothing),
+        and Superseded when fenced.
         """
         unreadable: OSError | None = None
         started = time.monotonic()

@@ -42,7 +42,7 @@ class Child:
         try:
             # Not subprocess: the signals blocked for our own waiting must not be blocked in the program.
             pid = os.posix_spawnp(
-                program[0], list(program), dict(environ), setpgroup=0, setsigmask=[], setsigdef=list(DEFAULTED)
+                program[0], list(program), dict(environ), setpgroup=0, setsigmask=[], setsigdef=DEFAULTED
             )
         except OSError as error:
             if error.errno not in NOT_EXECUTABLE:

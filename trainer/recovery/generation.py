@@ -105,6 +105,12 @@ def unwritable(run_dir: Path, who: str, error: OSError | None) -> BadInput:
     place = run_dir if run_dir.is_dir() else run_dir.parent
     owner = os.stat(place)
     reason = error.strerror if error else "Permission denied"
+    if os.statvfs(place).f_flag & os.ST_RDONLY:
+        return BadInput(
+            f"The checkpoint directory {run_dir} can not be written because the file system at {place} is "
+            "mounted read-only: mount the checkpoint volume read-write (readOnly: false, access mode "
+            "ReadWriteMany), or repair it when it fell back to read-only after an error."
+        )
     return BadInput(
         f"The checkpoint directory {run_dir} can not be written by {who} ({reason}): {place} belongs to uid "
         f"{owner.st_uid} and gid {owner.st_gid} with mode {owner.st_mode & 0o7777:o}; give the directory "

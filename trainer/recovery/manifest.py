@@ -9,8 +9,8 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -142,7 +142,7 @@ def describe_files(folder: Path, chunk_bytes: int = CHUNK_BYTES) -> tuple[FileEn
     """
     files, folders = _walk(folder)
     sizes = [os.stat(path).st_size for path in files]
-    with _pool() as pool:
+    with _pool(len(files), sum(sizes)) as pool:
         flushed = [pool.submit(fsync_path, path) for path in files]
         hashed = [
             _submit_chunks(pool, path, size, chunk_bytes) for path, size in zip(files, sizes, strict=True)
@@ -178,7 +178,7 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
 def verify(folder: Path, manifest: Manifest) -> None:
     """Read every file and compare every chunk, on all cores. Raises Unverified naming a file that differs."""
     check_sizes(folder, manifest)
-    with _pool() as pool:
+    with _pool(len(manifest.files), manifest.size) as pool:
         pending = [
             (entry, _submit_chunks(pool, folder / entry.path, entry.size, manifest.chunk_bytes))
             for entry in manifest.files
@@ -197,12 +197,26 @@ def verify(folder: Path, manifest: Manifest) -> None:
                 raise Unverified(f"{entry.path} differs from its hash in chunk {number}")
 
 
-def _pool() -> ThreadPoolExecutor:
+class _Inline(Executor):
+    """Does the work where it is asked for: starting threads takes longer than one small file."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(function(*arguments, **options))
+        except Exception as error:  # raised by `result`, as with a pool
+            done.set_exception(error)
+        return done
+
+
+def _pool(files: int, size: int) -> Executor:
+    if files <= 1 and size <= READ_BYTES:
+        return _Inline()
     threads = min(MOST_THREADS, max(2, os.cpu_count() or 1))
     return ThreadPoolExecutor(max_workers=threads, thread_name_prefix="hash")
 
 
-def _submit_chunks(pool: ThreadPoolExecutor, path: Path, size: int, chunk_bytes: int) -> list[Future[str]]:
+def _submit_chunks(pool: Executor, path: Path, size: int, chunk_bytes: int) -> list[Future[str]]:
     return [
         pool.submit(_hash_chunk, path, start, min(chunk_bytes, size - start))
         for start in range(0, size, chunk_bytes)

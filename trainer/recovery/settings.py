@@ -33,7 +33,7 @@ class Identity:
         told = environ.get("HOLDFAST_RUN_ID", "").strip()
         run_id = told or checkpoint_dir.name
         if not _NAME.fullmatch(run_id):
-            source = "HOLDFAST_RUN_ID is" if told else "HOLDFAST_RUN_ID is not set and the directory's name is"
+            source = "HOLDFAST_RUN_ID is" if told else "HOLDFAST_RUN_ID is not set and the directory is"
             raise BadInput(
                 f"{source} {run_id!r}, which is no run id: use letters, digits, '-', '_' and '.', "
                 "for example run-001."

@@ -75,9 +75,10 @@ def main(
 
 def _supervise(settings: Settings, received: Sequence[int], environ: Mapping[str, str]) -> Ending:
     run_dir = settings.checkpoint_dir
-    generations.prepare_run_dir(run_dir)
+    # First of all: a run that is done needs no volume that can be written.
     if (done := _finished_before(settings)) is not None:
         return done
+    generations.prepare_run_dir(run_dir)
     if any(number in ENDING for number in received):
         return Ending(ExitCode.PREEMPTED, 0, 0, "SIGTERM arrived before anything was started.")
     try:
