@@ -94,8 +94,9 @@ class Pulumi:
 
     def up(self, extra: Sequence[str] = (), quiet_output: bool = False) -> int:
         """With its preview: rules over the whole stack (two owners of one layer) are judged before anything is made."""
+        # The outputs are one command away, and what the runs produced comes at the end: here they would bury both.
         return self.stream(
-            "up", "--yes", *self._common(), *extra, quiet_output=quiet_output
+            "up", "--yes", "--suppress-outputs", *self._common(), *extra, quiet_output=quiet_output
         )
 
     def preview(self, extra: Sequence[str] = ()) -> int:

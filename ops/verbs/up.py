@@ -119,6 +119,8 @@ def where_next(followed: Sequence[Followed], stack: Stack) -> None:
                 f"  ./holdfast retry {item.view.run}{option:<11}  declare another attempt, then ./holdfast up"
             )
     console.say(f"  ./holdfast status{option:<18}  nodes, operator, quotas and runs")
+    if not stack.rehearsal:
+        console.say(f"  pulumi stack output --stack {stack.name:<8}  owners of each layer, teams, runs")
     if stack.rehearsal:
         console.say(f'  eval "$(./holdfast env{option})"          plain pulumi and kubectl on this cluster')
         console.say("  ./holdfast down                     end the cluster and everything on it")

@@ -160,7 +160,7 @@ def test_up_and_preview_name_the_stack_and_the_pack_whatever_is_current(pulumi: 
     assert pulumi.preview(["--diff"]) == 0
     common = f"--stack dev --policy-pack {folder}/policies"
     assert [call.split("|")[1] for call in calls(pulumi)] == [
-        f"up --yes {common} --refresh",
+        f"up --yes --suppress-outputs {common} --refresh",
         f"preview {common} --diff",
     ]
 

@@ -131,7 +131,7 @@ def test_up_shows_metrics_hashes_and_what_to_do_next(
     assert "Run run-001 is complete after" in out and "0.972222" in out and "ab" * 32 in out
     assert "./holdfast logs run-001 --stack lab" in out and "holdfast down" not in out
     assert calls(tmp_path)[0] == (
-        f"up --yes --stack lab --policy-pack {stacks.ROOT}/policies --refresh"
+        f"up --yes --suppress-outputs --stack lab --policy-pack {stacks.ROOT}/policies --refresh"
     )
 
 
