@@ -22,7 +22,7 @@ DEFAULTED = (*WATCHED, signal.SIGPIPE, signal.SIGXFSZ)
 NOT_EXECUTABLE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC})
 # After the grace period the kubelet kills everything; before that the last words must be written.
 MARGIN_SECONDS = 5.0
-REAPING_SECONDS = 5.0
+REAPING_SECONDS = 1.0  # well below the margin: what can not be killed must not cost the last words
 VANISHED = 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -111,6 +112,22 @@ def test_the_checkpoint_names_data_cursor_rng_and_framework_versions(
     assert body["cursor"] == {"epoch": 1, "position": 18, **fixed}
     assert body["rng"] == {"file": "state.safetensors", "tensor": ".rng"}
     assert set(body["frameworks"]) == {"jax", "optax", "numpy"}
+
+
+@pytest.mark.trainer
+def test_a_save_that_the_volume_refuses_does_not_end_the_training(
+    train: Callable[..., int], run_dir: Path
+) -> None:
+    attempt = open_attempt(run_dir, {})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))  # less than the state
+    try:
+        assert train(settings(run_dir), attempt, after(8)) == ExitCode.PREEMPTED
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert attempt.store.steps() == []
+    assert train(settings(run_dir), attempt, after(8)) == ExitCode.PREEMPTED
+    assert attempt.store.steps() == [8, 6]
 
 
 @pytest.mark.trainer
