@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 Claim = Callable[[], Attempt]
 SH = "/bin/sh"
+CHECKOUT = Path(__file__).resolve().parents[3]
+HOLDFAST_RUN = CHECKOUT / "trainer" / "bin" / "holdfast-run"
 
 
 class Here:
@@ -258,6 +260,14 @@ def test_a_launcher_that_ignores_sigchld_does_not_hide_the_programs_code(
 
     monkeypatch.setattr(subprocess, "Popen", popen)
     assert supervised.run([SH, "-c", "exit 3"]) == 3
+
+
+@pytest.mark.parametrize("arguments", [[], ["--"]])
+def test_the_file_itself_is_executable_and_names_what_it_lacks(arguments: list[str]) -> None:
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(CHECKOUT)}
+    done = subprocess.run([HOLDFAST_RUN, *arguments], env=environ, capture_output=True, text=True)
+    assert done.returncode == ExitCode.BAD_INPUT and not done.stderr
+    assert "write `holdfast-run -- PROGRAM" in json.loads(done.stdout)["message"]
 
 
 def test_closed_standard_streams_are_not_taken_by_other_files(
