@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -83,8 +83,21 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("Stopped. The next ./holdfast starts the installation anew.", file=sys.stderr)
         return 130
+    keep_bytecode(os.environ)
     # -P: the folder that a person happens to be in must not lend its modules to ours.
     os.execv(python, [str(python), "-P", str(ROOT / "ops" / "__main__.py"), *arguments])
+
+
+def keep_bytecode(environ: MutableMapping[str, str]) -> None:
+    """Where no bytecode may lie beside the sources, it goes to our cache: without any, each process that starts
+    (the engine's program, the policy pack, the tests) compiles all its packages anew, which takes seconds.
+    """
+    if not environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        return
+    # The same folder as rehearsal/state.py's, which can not be imported from here.
+    caches = environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    cache = environ.get("HOLDFAST_CACHE") or str(Path(caches) / "holdfast")
+    environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(cache).absolute() / "bytecode"))
 
 
 def _make(venv: Path, requirements: Path) -> None:

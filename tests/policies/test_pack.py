@@ -114,7 +114,7 @@ TYPES = st.sampled_from(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(TYPES, st.dictionaries(KEYS, TREES, max_size=5)), min_size=1, max_size=4))
 def test_no_properties_raise_out_of_the_pack(judge, example, resources):
     for type_, props in resources:

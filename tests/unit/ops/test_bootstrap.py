@@ -161,3 +161,26 @@ def test_an_old_python_is_passed_over(project: Path, tmp_path_factory: pytest.Te
     old.chmod(0o755)
     (folder / "python3.11").symlink_to(os.path.realpath(sys.executable))
     assert run(project / "holdfast", "x", cwd=folder, path=str(folder)).stdout.strip() == f"{folder} ['x']"
+
+
+def test_bytecode_that_may_not_lie_beside_the_sources_goes_to_the_cache(
+    bootstrap: ModuleType, tmp_path: Path
+) -> None:
+    environ = {"PYTHONDONTWRITEBYTECODE": "1", "HOLDFAST_CACHE": str(tmp_path)}
+    bootstrap.keep_bytecode(environ)
+    assert environ == {"HOLDFAST_CACHE": str(tmp_path), "PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode")}
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({}, {}),
+        ({"PYTHONDONTWRITEBYTECODE": ""}, {}),
+        ({"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": "/x"}, {"PYTHONPYCACHEPREFIX": "/x"}),
+    ],
+)
+def test_a_persons_own_choice_of_bytecode_stays(
+    bootstrap: ModuleType, given: dict[str, str], kept: dict[str, str]
+) -> None:
+    bootstrap.keep_bytecode(given)
+    assert given == kept
