@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from trainer.recovery import Attempt, open_attempt
+from trainer.recovery.child import WATCHED
+from trainer.recovery.supervisor import main
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 HOLDFAST_RUN = CHECKOUT / "trainer" / "bin" / "holdfast-run"
@@ -82,7 +84,7 @@ class Supervised:
         self.process: subprocess.Popen[str] | None = None
 
     def program(self, steps: int = 3) -> list[str]:
-        return [sys.executable, str(self.script), str(self.run_dir), str(steps), str(self.log)]
+        return [sys.executable, "-S", str(self.script), str(self.run_dir), str(steps), str(self.log)]
 
     def start(self, program: list[str] | None = None, **variables: str) -> subprocess.Popen[str]:
         environ = {
@@ -93,7 +95,8 @@ class Supervised:
             "HOLDFAST_TERMINATION_LOG": str(self.tmp_path / "last-words"),
             **variables,
         }
-        command = [sys.executable, str(HOLDFAST_RUN), "--", *(self.program() if program is None else program)]
+        program = self.program() if program is None else program
+        command = [sys.executable, "-S", str(HOLDFAST_RUN), "--", *program]
         self.process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
         return self.process
 
@@ -131,3 +134,38 @@ def supervised(run_dir: Path, tmp_path: Path) -> Iterator[Supervised]:
         found.process.send_signal(signal.SIGCONT)
         found.process.kill()
         found.process.wait()
+
+
+class Here:
+    """The supervisor in this process, which is quicker than one of its own and can be interposed."""
+
+    def __init__(self, run_dir: Path, log: Path) -> None:
+        self.log = log
+        self.environ = {
+            "HOLDFAST_CHECKPOINT_DIR": str(run_dir),
+            "HOLDFAST_RUN_ID": "run-001",
+            "HOLDFAST_TERMINATION_LOG": str(log),
+            "HOLDFAST_GRACE_SECONDS": "5",
+            "PATH": os.environ["PATH"],
+        }
+
+    def run(self, script: str, received: tuple[int, ...] = (), **environ: str) -> int:
+        return self.start(["/bin/sh", "-c", script], received, **environ)
+
+    def start(self, program: list[str], received: tuple[int, ...] = (), **environ: str) -> int:
+        return main(["--", *program], received, {**self.environ, **environ})
+
+    def last_words(self) -> dict[str, Any]:
+        return json.loads(self.log.read_text())
+
+    def message(self) -> str:
+        return self.last_words()["message"]
+
+
+@pytest.fixture
+def here(run_dir: Path, tmp_path: Path) -> Iterator[Here]:
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    yield Here(run_dir, tmp_path / "last-words")
+    while signal.sigtimedwait(WATCHED, 0) is not None:
+        pass
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,45 +18,16 @@ from trainer.recovery import Attempt, ExitCode
 from trainer.recovery import generation as generations
 from trainer.recovery import result as results
 from trainer.recovery import supervisor
-from trainer.recovery.child import WATCHED, Child
-from trainer.recovery.supervisor import Ending, main
+from trainer.recovery.child import Child
+from trainer.recovery.supervisor import Ending
 
 if TYPE_CHECKING:
-    from tests.unit.trainer.conftest import Supervised
+    from tests.unit.trainer.conftest import Here, Supervised
 
 Claim = Callable[[], Attempt]
 SH = "/bin/sh"
 CHECKOUT = Path(__file__).resolve().parents[3]
 HOLDFAST_RUN = CHECKOUT / "trainer" / "bin" / "holdfast-run"
-
-
-class Here:
-    """The supervisor in this process, which is quicker than one of its own and can be interposed."""
-
-    def __init__(self, run_dir: Path, log: Path) -> None:
-        self.log = log
-        self.environ = {
-            "HOLDFAST_CHECKPOINT_DIR": str(run_dir),
-            "HOLDFAST_RUN_ID": "run-001",
-            "HOLDFAST_TERMINATION_LOG": str(log),
-            "HOLDFAST_GRACE_SECONDS": "5",
-            "PATH": os.environ["PATH"],
-        }
-
-    def run(self, script: str, received: tuple[int, ...] = (), **environ: str) -> int:
-        return main(["--", SH, "-c", script], received, {**self.environ, **environ})
-
-    def message(self) -> str:
-        return json.loads(self.log.read_text())["message"]
-
-
-@pytest.fixture
-def here(run_dir: Path, tmp_path: Path) -> Iterator[Here]:
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
-    yield Here(run_dir, tmp_path / "last-words")
-    while signal.sigtimedwait(WATCHED, 0) is not None:
-        pass
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def and_sigterm(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from trainer.recovery import result as results
 from trainer.recovery.exit_codes import verdict
 
 if TYPE_CHECKING:
-    from tests.unit.trainer.conftest import Supervised
+    from tests.unit.trainer.conftest import Here, Supervised
 
 Claim = Callable[[], Attempt]
 
@@ -154,14 +154,14 @@ def test_attempts_that_each_save_a_step_go_on_for_ever(supervised: Supervised) -
 
 
 @pytest.mark.parametrize("code", [1, 2, 78, 76])
-def test_the_programs_own_code_is_passed_on(supervised: Supervised, code: int) -> None:
-    assert supervised.run([sys.executable, "-c", f"raise SystemExit({code})"]) == code
-    assert supervised.last_words()["code"] == code
+def test_the_programs_own_code_is_passed_on(here: Here, code: int) -> None:
+    assert here.run(f"exit {code}") == code
+    assert here.last_words()["code"] == code
 
 
-def test_a_program_that_dies_of_a_signal_ends_with_128_plus_its_number(supervised: Supervised) -> None:
-    assert supervised.run([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]) == 137
-    assert "was ended by SIGKILL" in supervised.last_words()["message"]
+def test_a_program_that_dies_of_a_signal_ends_with_128_plus_its_number(here: Here) -> None:
+    assert here.run("kill -KILL $$") == 137
+    assert "was ended by SIGKILL" in here.message()
 
 
 @pytest.mark.parametrize(
@@ -181,35 +181,35 @@ def test_a_program_that_dies_of_a_signal_ends_with_128_plus_its_number(supervise
     ],
 )
 def test_a_malformed_variable_ends_with_78_and_names_itself_and_the_fix(
-    supervised: Supervised, name: str, value: str, sentence: str
+    here: Here, tmp_path: Path, name: str, value: str, sentence: str
 ) -> None:
-    assert supervised.run(**{name: value}) == ExitCode.BAD_INPUT
-    assert sentence in supervised.last_words()["message"]
-    assert supervised.trained() == []
+    assert here.run(f"touch {tmp_path}/started", **{name: value}) == ExitCode.BAD_INPUT
+    assert sentence in here.message()
+    assert not (tmp_path / "started").exists()
 
 
-def test_without_a_checkpoint_directory_the_variable_is_named(supervised: Supervised) -> None:
-    assert supervised.run([sys.executable, "-c", "pass"], HOLDFAST_CHECKPOINT_DIR="") == ExitCode.BAD_INPUT
-    assert "HOLDFAST_CHECKPOINT_DIR is not set" in supervised.last_words()["message"]
+def test_without_a_checkpoint_directory_the_variable_is_named(here: Here) -> None:
+    assert here.run("exit 0", HOLDFAST_CHECKPOINT_DIR="") == ExitCode.BAD_INPUT
+    assert "HOLDFAST_CHECKPOINT_DIR is not set" in here.message()
 
 
 def test_the_programs_own_checkpoint_directory_serves_when_the_variable_is_not_set(
-    supervised: Supervised, run_dir: Path
+    here: Here, run_dir: Path
 ) -> None:
-    program = [sys.executable, "-c", "pass", f"--checkpoint-dir={run_dir}"]
-    assert supervised.run(program, HOLDFAST_CHECKPOINT_DIR="", HOLDFAST_RUN_ID="") == 0
+    program = ["/bin/sh", "-c", "exit 0", f"--checkpoint-dir={run_dir}"]
+    assert here.start(program, HOLDFAST_CHECKPOINT_DIR="", HOLDFAST_RUN_ID="") == 0
     result = results.find(run_dir)
     assert result is not None and result.run_id == "run-001"
 
 
-def test_a_program_that_does_not_exist_is_bad_input(supervised: Supervised) -> None:
-    assert supervised.run(["/nowhere/train"]) == ExitCode.BAD_INPUT
-    assert "The program '/nowhere/train' can not be started" in supervised.last_words()["message"]
+def test_a_program_that_does_not_exist_is_bad_input(here: Here) -> None:
+    assert here.start(["/nowhere/train"]) == ExitCode.BAD_INPUT
+    assert "The program '/nowhere/train' can not be started" in here.message()
 
 
-def test_no_program_at_all_is_bad_input(supervised: Supervised) -> None:
-    assert supervised.run([]) == ExitCode.BAD_INPUT
-    assert "write `holdfast-run -- PROGRAM" in supervised.last_words()["message"]
+def test_no_program_at_all_is_bad_input(here: Here) -> None:
+    assert here.start([]) == ExitCode.BAD_INPUT
+    assert "write `holdfast-run -- PROGRAM" in here.message()
 
 
 def test_orphans_are_reaped_and_workers_that_outlive_the_program_are_ended(
