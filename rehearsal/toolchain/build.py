@@ -48,7 +48,7 @@ def _build(program: Program, target: Path, go: Path) -> None:
         "GOWORK": "off",
     }
     with tempfile.TemporaryDirectory(prefix="holdfast-build-") as scratch:
-        folder = Path(scratch) / program.module
+        folder = Path(scratch) / "module"
         shutil.copytree(MODULES / program.module, folder)
         if program.copied_from:
             source = _module_folder(program.copied_from, go, folder, environment)
@@ -59,7 +59,7 @@ def _build(program: Program, target: Path, go: Path) -> None:
                 launcher = target.with_name(LAUNCHER)
                 shutil.copyfile(source / "python" / "cmd" / LAUNCHER, launcher)
                 launcher.chmod(0o755)
-        partial = Path(scratch) / program.name
+        partial = Path(scratch) / "built"
         flags = " ".join(("-s", "-w", *program.flags))
         _go(go, ["build", "-trimpath", "-buildvcs=false", f"-ldflags={flags}", "-o", str(partial), program.package],
             folder, environment, program)  # fmt: skip

@@ -138,6 +138,35 @@ def test_a_failed_build_says_the_three_places_and_the_compiler_s_words(monkeypat
     assert not (tmp_path / "out" / "etcd").exists()
 
 
+FAKE_GO = """
+case "$1" in
+  env) echo go1.26.8 ;;
+  mod) mkdir -p "$SDK/python/cmd" "$SDK/cmd/pulumi-resource-kubernetes"
+       touch "$SDK/python/cmd/pulumi-language-python-exec"
+       touch "$SDK/cmd/pulumi-resource-kubernetes/schema.json"
+       touch "$SDK/cmd/pulumi-resource-kubernetes/terraform-mapping.json"
+       echo "{\\"Dir\\": \\"$SDK\\"}" ;;
+  build) test -f go.mod || exit 1
+         while [ "$1" != -o ]; do shift; done
+         test -d "$2" && exit 1
+         echo built > "$2" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_a_built_program_enters_the_cache_as_one_executable_file(monkeypatch, tmp_path, name):
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SDK", str(tmp_path / "sdk"))
+    go = executable(tmp_path / "bin" / "go", FAKE_GO)
+    monkeypatch.setenv("PATH", f"{go.parent}:/usr/bin:/bin")
+    target = toolchain.cached(PROGRAMS[name])
+    build.build(PROGRAMS[name], target, Progress())
+    assert target.read_text() == "built\n"
+    assert target.stat().st_mode & 0o111
+    assert not list(target.parent.glob(".*"))
+
+
 def test_an_old_go_is_not_used(monkeypatch, tmp_path):
     go = executable(tmp_path / "bin" / "go", "echo go1.19.8")
     monkeypatch.setenv("PATH", f"{go.parent}:/usr/bin:/bin")
