@@ -42,6 +42,20 @@ class Stack:
         return isinstance(kubeconfig, str) and f"${{{REHEARSAL_VARIABLE}}}" in kubeconfig
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice in one map, as the engine does; PyYAML would take the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value} stands twice in one map", key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
 def load_stack(name: str, root: Path = ROOT) -> Stack:
     """Read Pulumi.<name>.yaml. Errors: no such file (lists those there are), not YAML, no `config` block."""
     short = name.rsplit("/", 1)[-1]  # organization/project/stack: the file is named after the last part
@@ -54,7 +68,9 @@ def load_stack(name: str, root: Path = ROOT) -> Stack:
             ExitCode.USAGE,
         )
     try:
-        document = yaml.safe_load(path.read_text()) or {}
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader) or {}
+    except UnicodeDecodeError:
+        raise OpsError(f"{path.name} is not UTF-8 text.", "Save it as UTF-8.", ExitCode.USAGE) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -69,7 +85,7 @@ def load_stack(name: str, root: Path = ROOT) -> Stack:
             "See docs/configuration.md for what goes there.",
             ExitCode.USAGE,
         )
-    return Stack(name=name, file=path, config=config)
+    return Stack(name=name, file=path, config={str(key): value for key, value in config.items()})
 
 
 def environment(stack: Stack) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import math
 import re
@@ -220,6 +221,8 @@ def _needs_text(value: Any) -> tuple[str, str]:
     if isinstance(value, (bool, int, float)):
         spelled = str(value).lower() if isinstance(value, bool) else str(value)
         return f"YAML reads it as {kind_of(value)}, and text is needed", f'put it in quotes: "{spelled}"'
+    if isinstance(value, datetime.date):
+        return "YAML reads it as a date, and text is needed", f'put it in quotes: "{value}"'
     return f"it is {kind_of(value)}, and text is needed", "write one value"
 
 

@@ -83,7 +83,9 @@ def kind_of(value: Any) -> str:
         return "a number"
     if isinstance(value, str):
         return "text"
-    return "a map" if isinstance(value, Mapping) else "a list"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    return "a map" if isinstance(value, Mapping) else "a date"
 
 
 def is_private(*path: str | int) -> bool:

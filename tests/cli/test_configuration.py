@@ -53,6 +53,7 @@ CASES = {
         ("HOLDFAST_NOWHERE", "./holdfast env"),
     ),
     "a list that is a text": (RUNS, "  holdfast:runs: run-001\n", ("holdfast:runs", "a list is needed")),
+    "a section with nothing below it": (RUNS, "  holdfast:runs:\n", ("holdfast:runs", "or write []")),
     "a chart without a version": (
         "      version: 26.7.0-rehearsal.1\n",
         "",

@@ -58,6 +58,23 @@ def test_a_file_that_is_not_yaml_is_told_with_line_and_column(folder: Path) -> N
         load_stack("dev", folder)
 
 
+def test_a_key_that_stands_twice_is_told_with_its_line(folder: Path) -> None:
+    (folder / "Pulumi.dev.yaml").write_text("config:\n  holdfast:runs:\n    - attempt: 1\n      attempt: 2\n")
+    with pytest.raises(OpsError, match="line 4, column 7 is not YAML: the key attempt stands twice"):
+        load_stack("dev", folder)
+
+
+def test_a_file_in_another_encoding_is_told(folder: Path) -> None:
+    (folder / "Pulumi.dev.yaml").write_bytes("config: {}\n".encode("utf-16"))
+    with pytest.raises(OpsError, match="Pulumi.dev.yaml is not UTF-8 text"):
+        load_stack("dev", folder)
+
+
+def test_a_number_as_a_key_of_the_block_breaks_nothing(folder: Path) -> None:
+    (folder / "Pulumi.dev.yaml").write_text("config:\n  5: x\n  holdfast:runs: []\n")
+    assert load_stack("dev", folder).config == {"5": "x", "holdfast:runs": []}
+
+
 @pytest.mark.parametrize("text", ["", "config: 3\n", "- a\n", "runs: {}\n"])
 def test_a_file_without_a_config_block_is_told(folder: Path, text: str) -> None:
     (folder / "Pulumi.dev.yaml").write_text(text)
@@ -186,7 +203,8 @@ def test_a_machine_without_pulumi_gets_a_sentence(
 
 def test_encrypted_values_of_the_file_do_not_stand_in_the_way_of_reading_the_cluster(folder: Path) -> None:
     text = (ROOT / "Pulumi.dev.yaml").read_text().replace("${HOLDFAST_KUBECONFIG}", "/home/me/kubeconfig")
-    text = text.replace("attempt: 1", "attempt: 1\n      env: {TOKEN: {secure: v1:abc}}")
+    text = text.replace("env: {", "env: {TOKEN: {secure: v1:abc}, ")
+    assert "secure" in text
     (folder / "Pulumi.lab.yaml").write_text(text)
     assert target(load_stack("lab", folder), REHEARSAL_STAND_IN) == Target(
         "/home/me/kubeconfig", "holdfast-rehearsal"
