@@ -89,8 +89,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def keep_bytecode(environ: MutableMapping[str, str]) -> None:
-    """Where no bytecode may lie beside the sources, it goes to our cache: without any, each process (the engine's
-    program, the policy pack, the tests) compiles all its packages anew, which takes seconds.
+    """Where no bytecode may lie beside the sources, it goes to our cache: without any, each process (the
+    engine's program, the policy pack, the tests) compiles all its packages anew, which takes seconds.
     """
     if not environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         return
