@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -137,7 +138,11 @@ def supervised(run_dir: Path, tmp_path: Path) -> Iterator[Supervised]:
 
 
 class Here:
-    """The supervisor in this process, which is quicker than one of its own and can be interposed."""
+    """The supervisor in a fork of this process, which is quicker than a new interpreter and can be interposed.
+
+    Not in this process itself: other tests leave threads here, and a SIGTERM for the process goes to any thread that
+    does not block it.
+    """
 
     def __init__(self, run_dir: Path, log: Path) -> None:
         self.log = log
@@ -153,7 +158,18 @@ class Here:
         return self.start(["/bin/sh", "-c", script], received, **environ)
 
     def start(self, program: list[str], received: tuple[int, ...] = (), **environ: str) -> int:
-        return main(["--", *program], received, {**self.environ, **environ})
+        pid = os.fork()
+        if pid == 0:
+            code = 70
+            try:
+                signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+                code = main(["--", *program], received, {**self.environ, **environ})
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                os._exit(code)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
     def last_words(self) -> dict[str, Any]:
         return json.loads(self.log.read_text())
@@ -163,9 +179,5 @@ class Here:
 
 
 @pytest.fixture
-def here(run_dir: Path, tmp_path: Path) -> Iterator[Here]:
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
-    yield Here(run_dir, tmp_path / "last-words")
-    while signal.sigtimedwait(WATCHED, 0) is not None:
-        pass
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+def here(run_dir: Path, tmp_path: Path) -> Here:
+    return Here(run_dir, tmp_path / "last-words")

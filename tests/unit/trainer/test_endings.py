@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+import threading
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from trainer.recovery import Attempt, ExitCode
 from trainer.recovery import generation as generations
 from trainer.recovery import result as results
 from trainer.recovery import supervisor
-from trainer.recovery.child import Child
+from trainer.recovery.child import WATCHED, Child
 from trainer.recovery.supervisor import Ending
 
 if TYPE_CHECKING:
@@ -72,10 +73,14 @@ def test_sigterm_twice_is_one_preemption(here: Here) -> None:
     assert here.run("kill -TERM $PPID; kill -TERM $PPID; sleep 20") == ExitCode.PREEMPTED
 
 
-def test_sigterm_that_reached_the_program_first_is_a_preemption(here: Here) -> None:
+def test_sigterm_that_reached_the_program_first_is_a_preemption() -> None:
     child = Child(pid=0, grace_seconds=1)
-    os.kill(os.getpid(), signal.SIGTERM)
-    child._note_pending()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    try:
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        child._note_pending()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     assert child.sigterm_received
 
 
