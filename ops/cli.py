@@ -140,7 +140,7 @@ def retry(
 
 @app.command()
 def test(
-    tier: Annotated[str, typer.Option("--tier", "-t", help="unit, policies, cli, rehearsal or all.")] = "all",
+    tier: Annotated[str, typer.Option("--tier", "-t", help="unit, policies, processes, cli, rehearsal or all.")] = "all",
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the test cluster up for the next time.")
     ] = False,

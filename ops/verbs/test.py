@@ -26,16 +26,17 @@ NO_TESTS = 5  # pytest's exit code for "no test was collected"
 
 
 class Tier(StrEnum):
-    """What a tier needs grows from one to the next: nothing; nothing; the engine; a cluster."""
+    """What a tier needs grows: nothing (pure functions and mocks); the SDK's proxies; real processes; the engine; a cluster."""
 
     UNIT = "unit"
     POLICIES = "policies"
+    PROCESSES = "processes"
     CLI = "cli"
     REHEARSAL = "rehearsal"
     ALL = "all"
 
 
-ORDER = (Tier.UNIT, Tier.POLICIES, Tier.CLI, Tier.REHEARSAL)
+ORDER = (Tier.UNIT, Tier.POLICIES, Tier.PROCESSES, Tier.CLI, Tier.REHEARSAL)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def test(tier: Tier, keep: bool, extra: Sequence[str]) -> ExitCode:
 
         machine.require()  # told now, not after the other tiers
     RESULTS.mkdir(exist_ok=True)
-    if Tier.UNIT in tiers or Tier.REHEARSAL in tiers:
+    if Tier.PROCESSES in tiers:
         try:
             ensure_packages(TRAINER_REQUIREMENTS, "trainer")
         except BootstrapError as error:

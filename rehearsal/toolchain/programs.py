@@ -30,7 +30,8 @@ class Program:
     """One executable.
 
     `module` is the folder below modules/ whose go.mod and go.sum pin it; `package` what is built there.
-    `build_seconds` is what a build took on two idle cores with a cold cache, for the estimate that is shown.
+    `build_seconds` is what a build took on two idle cores, for the estimate that is shown: in the order in which `up` builds
+    them, so the first of a module pays for what they share.
     `fits` is the range of versions accepted from PATH: `minor` (same major and minor) or `major` (same major, not older).
     `copied` names files of the pinned module `copied_from` that the build needs beside the module's own.
     """
@@ -71,11 +72,11 @@ PROGRAMS = {
         _containerd("containerd", 75),
         _containerd("containerd-shim-runc-v2", 5),
         _containerd("ctr", 8),
-        _kubernetes("kubelet", 300),
+        _kubernetes("kubelet", 37),
         _kubernetes("kube-proxy", 16),
         _kubernetes("kube-scheduler", 14),
-        _kubernetes("kube-controller-manager", 180),
-        _kubernetes("kube-apiserver", 25),
+        _kubernetes("kube-controller-manager", 141),
+        _kubernetes("kube-apiserver", 414),
         _kubernetes("kubectl", 60, ("version", "--client")),
         Program("coredns", COREDNS, "coredns", "github.com/coredns/coredns", 120, version_command=("-version",)),
         Program(

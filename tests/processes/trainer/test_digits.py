@@ -20,7 +20,7 @@ from trainer.recovery import BadInput, ExitCode, open_attempt
 from trainer.recovery import result as results
 
 if TYPE_CHECKING:
-    from tests.unit.trainer.conftest import Supervised
+    from tests.processes.trainer.conftest import Supervised
 
 TRAIN = Path(__file__).resolve().parents[3] / "trainer" / "bin" / "train"
 

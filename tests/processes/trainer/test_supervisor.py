@@ -17,7 +17,7 @@ from trainer.recovery import result as results
 from trainer.recovery.exit_codes import verdict
 
 if TYPE_CHECKING:
-    from tests.unit.trainer.conftest import Here, Supervised
+    from tests.processes.trainer.conftest import Here, Supervised
 
 Claim = Callable[[], Attempt]
 

@@ -23,7 +23,7 @@ from trainer.recovery.child import WATCHED, Child
 from trainer.recovery.supervisor import Ending
 
 if TYPE_CHECKING:
-    from tests.unit.trainer.conftest import Here, Supervised
+    from tests.processes.trainer.conftest import Here, Supervised
 
 Claim = Callable[[], Attempt]
 SH = "/bin/sh"
