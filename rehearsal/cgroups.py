@@ -21,20 +21,36 @@ def node_root(node: str) -> str:
 
 
 def create(node: str) -> None:
-    """Create the node's cgroup in every controller.
-
-    In v1 an empty cpuset can hold no process, so the parents' CPUs and memory nodes are copied down first.
-    """
+    """Create the node's cgroup in every controller. Raises RehearsalError where the kernel refuses."""
     top, leaf = (Path(part) for part in (f"holdfast-{rehearsal_id()}", f"holdfast-{rehearsal_id()}/{node}"))
-    for hierarchy in _hierarchies():
-        for folder in (hierarchy / top, hierarchy / leaf):
-            folder.mkdir(exist_ok=True)
-            for name in ("cpuset.cpus", "cpuset.mems"):
-                if not is_v2() and (folder / name).exists() and not (folder / name).read_text().strip():
-                    (folder / name).write_text((folder.parent / name).read_text())
-            if is_v2():
-                available = (folder / "cgroup.controllers").read_text().split()
-                (folder / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in available))
+    try:
+        for hierarchy in _hierarchies():
+            for folder in (hierarchy / top, hierarchy / leaf):
+                if is_v2():
+                    _pass_controllers_on(folder.parent)
+                folder.mkdir(exist_ok=True)
+                if not is_v2():
+                    _inherit_cpuset(folder)
+    except OSError as error:
+        raise RehearsalError(
+            f"The cgroup of node {node} can not be made: {error}.",
+            "Run on the machine itself, not in a container that may not change its cgroups.",
+        ) from error
+
+
+def _pass_controllers_on(folder: Path) -> None:
+    """In v2 a cgroup has only the controllers that its parent passes on."""
+    available = (folder / "cgroup.controllers").read_text().split()
+    passed = (folder / "cgroup.subtree_control").read_text().split()
+    if missing := [f"+{name}" for name in available if name not in passed]:
+        (folder / "cgroup.subtree_control").write_text(" ".join(missing))
+
+
+def _inherit_cpuset(folder: Path) -> None:
+    """In v1 an empty cpuset can hold no process, so the parent's CPUs and memory nodes are copied down."""
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        if (folder / name).exists() and not (folder / name).read_text().strip():
+            (folder / name).write_text((folder.parent / name).read_text())
 
 
 def remove() -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -50,11 +50,21 @@ def up(progress: Progress) -> None:
         with ThreadPoolExecutor(max_workers=16) as pool:
             # Images need the network most of the time, builds the processor: side by side they take the longer of both.
             images = {name: pool.submit(node_images.build, name, progress) for name in IMAGES if name != "coredns"}
-            programs = toolchain.ensure(CLUSTER_PROGRAMS, progress)
+            programs: dict[str, Path] = {}
+            for name in (*CLUSTER_PROGRAMS, *toolchain.PULUMI_PROGRAMS):
+                programs |= toolchain.ensure([name], progress)
+                _raise_failed(images.values())
+            toolchain.link({name: programs[name] for name in toolchain.PULUMI_PROGRAMS})
             images["coredns"] = pool.submit(node_images.build, "coredns", progress)
             _start(progress, programs, images, pool)
-            toolchain.link(toolchain.ensure(toolchain.PULUMI_PROGRAMS, progress))
-            _wait_for_images(images, progress)
+            node_images.record({name: future.result() for name, future in images.items()})
+
+
+def _raise_failed(futures: Iterable[Future[node_images.Image]]) -> None:
+    """An image that can not be built is told now, not after half an hour of other builds."""
+    for future in futures:
+        if future.done():
+            future.result()
 
 
 def _start(
@@ -101,10 +111,6 @@ def _start(
 def _own_environment() -> dict[str, str]:
     """The provisioner finds this rehearsal's state by the same variables as the command that started it."""
     return {**os.environ, "HOLDFAST_STATE": str(state_dir()), "PYTHONPATH": str(CHECKOUT)}
-
-
-def _wait_for_images(images: dict[str, Future[node_images.Image]], progress: Progress) -> None:
-    node_images.record({name: future.result() for name, future in images.items()})
 
 
 def _unready_nodes(restarted: Mapping[str, datetime]) -> str:

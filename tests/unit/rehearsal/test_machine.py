@@ -53,3 +53,15 @@ def test_a_distribution_without_apt_is_told_which_packages_to_install(monkeypatc
     [problem] = machine.missing()
     assert "runc, conntrack" in problem.problem
     assert "only Debian and Ubuntu are done for you" in problem.fix
+
+
+def test_an_image_that_can_not_be_built_is_told_before_the_other_builds_end():
+    from concurrent.futures import Future
+
+    from rehearsal.cluster import _raise_failed
+
+    going, failed = Future(), Future()
+    _raise_failed([going])
+    failed.set_exception(RehearsalError("No image.", "Look."))
+    with pytest.raises(RehearsalError, match="No image"):
+        _raise_failed([going, failed])
