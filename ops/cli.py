@@ -166,7 +166,8 @@ def down(
 ) -> int:
     """End the rehearsal cluster.
 
-    Its runs, checkpoints and Pulumi state go with it; caches stay. No other cluster is ever touched.
+    Its runs, checkpoints and Pulumi state go with it; caches, .venv and installed packages stay. No other
+    cluster is ever touched.
     """
     from ops.verbs.down import down as verb
 

@@ -15,11 +15,19 @@ HEAD = """# The policy pack
 
 <!-- Made by `python -m ops.docs_policies --write` from policies/rules. -->
 
-The pack in `policies/` judges resources only, so it serves programs in any language:
+The pack in `policies/` judges resources only, so it serves programs in any language. `./holdfast` always passes it. To use it alone, on a
+program of your own, copy that folder, give its two packages a Python environment, and name that Python to pulumi:
 
 ```sh
+python3 -m venv ~/.holdfast-policies
+~/.holdfast-policies/bin/pip install -r path/to/policies/requirements.txt
+export PULUMI_PYTHON_CMD=~/.holdfast-policies/bin/python      # in a checkout also: .venv/bin/python
 pulumi preview --policy-pack path/to/policies
+pulumi up --policy-pack path/to/policies
 ```
+
+Tested with Pulumi v3.274.1. Programs in TypeScript or YAML need Pulumi's own release: the `pulumi` that the rehearsal builds from source
+runs Python programs only.
 
 Every rule is mandatory: a violation stops the preview. What is not known yet at preview is never taken for proof: the rule says
 which value it could not read and decides at `pulumi up`. With `--skip-preview`, rules over the whole stack are judged when the

@@ -27,6 +27,8 @@ class Pulumi:
         self.stack = stack
         self.root = root
         self.env = dict(env)
+        # The policy pack names no virtual environment, so that it serves any project: with ours its packages are there.
+        self.env.setdefault("PULUMI_PYTHON_CMD", sys.executable)
         self.program = _find(self.env)
 
     def stream(self, *arguments: str, quiet_output: bool = False) -> int:

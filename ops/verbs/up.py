@@ -43,6 +43,9 @@ def up(
             "Mend that and run `./holdfast up` again: it goes on from where this one ended.",
         )
     refs = declared(pulumi.outputs())
+    if as_json and (detach or not refs):
+        console.as_json({"runs": [asdict(ref) for ref in refs]})
+        return ExitCode.OK
     if not refs:
         console.say("The stack is up. It declares no run.")
         return ExitCode.OK

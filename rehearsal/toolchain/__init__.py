@@ -131,6 +131,8 @@ def tool_environment(pulumi_home: Path, backend: Path) -> dict[str, str]:
     return {
         "PATH": f"{bin_dir()}:{os.environ['PATH']}",
         "PULUMI_HOME": str(pulumi_home),
+        # For the policy pack, which names no virtual environment: its packages are in ours.
+        "PULUMI_PYTHON_CMD": sys.executable,
         "PULUMI_BACKEND_URL": f"file://{backend}",
         # The rehearsal's secrets protect nothing: its state dies with it. Real environments name a secrets provider.
         "PULUMI_CONFIG_PASSPHRASE": "rehearsal",
