@@ -201,6 +201,10 @@ def _containerd_config(gpu: bool) -> str:
 root = '/var/lib/containerd'
 state = '/run/containerd'
 
+[plugins.'io.containerd.nri.v1.nri']
+  # Its socket has one place on the machine, and three nodes would fight for it.
+  disable = true
+
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = '{SANDBOX_IMAGE}'
 
