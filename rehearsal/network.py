@@ -71,7 +71,7 @@ def unmount_namespaces() -> None:
     # Path.is_mount does not see a folder that is mounted on itself.
     mounted = any(line.split()[4] == str(folder) for line in Path("/proc/self/mountinfo").read_text().splitlines())
     if mounted and not any(folder.iterdir()):
-        run("umount", folder)
+        run("umount", "--no-mtab", folder)
 
 
 def _accept_forwarding() -> None:

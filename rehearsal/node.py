@@ -40,6 +40,7 @@ FOLDERS: Mapping[str, tuple[str, bool]] = {
     "/usr/libexec/kubernetes": ("volume-plugins", False),
     "/run/netns": ("run-netns", True),
     "/run/nvidia": ("run-nvidia", True),
+    "/run/mount": ("run-mount", True),  # where mount(8) keeps notes
     "/var/lib/cni": ("cni-leases", True),  # a boot ends every Pod sandbox, so no address is in use
 }
 

@@ -17,9 +17,9 @@ def main() -> None:
     plan = json.loads(Path(sys.argv[1]).read_text())
     socket.sethostname(plan["hostname"])
     for source, target in plan["binds"]:
-        subprocess.run(["mount", "--bind", source, target], check=True)
+        subprocess.run(["mount", "--no-mtab", "--bind", source, target], check=True)
     for target in plan["shared"]:
-        subprocess.run(["mount", "--make-shared", target], check=True)
+        subprocess.run(["mount", "--no-mtab", "--make-shared", target], check=True)
     Path(plan["ready"]).touch()
     # The first process of a pid namespace inherits every orphan in it and must wait for them.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})

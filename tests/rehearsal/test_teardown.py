@@ -77,13 +77,24 @@ def traces() -> dict[str, list[str]]:
     return found
 
 
+def folders_made_since(moment: float) -> list[str]:
+    """Folders of the machine's own that came into being since then, where daemons leave theirs."""
+    places = [Path(p) for p in ("/run", "/var/lib", "/var/log", "/etc", "/opt", "/usr/libexec", "/etc/cni", "/run/lock")]
+    folders = [str(path) for place in places if place.is_dir() for path in place.iterdir() if path.is_dir()]
+    born = subprocess.run(["stat", "--format=%W %n", *folders], capture_output=True, text=True, check=True).stdout
+    return [line.split(" ", 1)[1] for line in born.splitlines() if int(line.split()[0]) >= moment]
+
+
 def test_down_leaves_no_trace_and_up_works_after_it():
     made = read_record("mount-points")["made"]
+    began = (state_dir() / "addresses.json").stat().st_mtime
+    assert str(state_dir().parent) in folders_made_since(0), "the check itself sees folders"
     assert traces()["interfaces"], "the check itself sees a running cluster"
     assert Path(f"/run/netns/{network.namespace(0)}").exists()
     cluster.down(Progress())
     assert traces() == dict.fromkeys(traces(), [])
     assert [path for path in made if Path(path).exists()] == []
+    assert [path for path in folders_made_since(began) if path != str(state_dir().parent)] == []
     cluster.down(Progress())  # nothing to do, and no complaint
     cluster.up(Progress())
     wait_for("all nodes are ready", nodes_ready)
