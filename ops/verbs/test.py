@@ -15,9 +15,10 @@ from pathlib import Path
 
 from ops import console
 from ops.bootstrap import BootstrapError, ensure_packages
-from ops.errors import OpsError
 from ops.exit_codes import ExitCode
 from ops.stacks import ROOT
+from rehearsal import toolchain
+from rehearsal.errors import RehearsalError
 from rehearsal.progress import Progress
 
 RESULTS = ROOT / "test-results"
@@ -63,16 +64,30 @@ def test(tier: Tier, keep: bool, extra: Sequence[str]) -> ExitCode:
 
         machine.require()  # told now, not after the other tiers
     RESULTS.mkdir(exist_ok=True)
-    if Tier.PROCESSES in tiers:
-        try:
-            ensure_packages(TRAINER_REQUIREMENTS, "trainer")
-        except BootstrapError as error:
-            raise OpsError(str(error), code=ExitCode.UNAVAILABLE) from None
-    results = [
-        _rehearsal_tier(keep, extra) if one is Tier.REHEARSAL else _pytest(one, extra) for one in tiers
-    ]
+    progress = Progress()
+    results = [_tier(one, keep, extra, progress) for one in tiers]
     _table(results)
     return ExitCode.OK if all(result.code == 0 for result in results) else ExitCode.FAILED
+
+
+def _tier(tier: Tier, keep: bool, extra: Sequence[str], progress: Progress) -> TierResult:
+    """One tier, with what it needs made first: here it is shown and has no time limit, inside a test it would have one.
+
+    What can not be made fails this tier; the next one is run all the same.
+    """
+    started = time.monotonic()
+    try:
+        if tier is Tier.PROCESSES:
+            ensure_packages(TRAINER_REQUIREMENTS, "trainer")
+        if tier is Tier.CLI:
+            toolchain.ensure(toolchain.PULUMI_PROGRAMS, progress)
+        if tier is Tier.REHEARSAL:
+            toolchain.ensure(["kubectl"], progress)
+            return _rehearsal_tier(keep, extra, progress, started)
+    except (BootstrapError, RehearsalError) as error:
+        console.say(f"The {tier} tests can not be run: {error}")
+        return TierResult(tier, int(ExitCode.UNAVAILABLE), time.monotonic() - started)
+    return _pytest(tier, extra, started)
 
 
 def state_dir_of_tests(root: Path = ROOT) -> Path:
@@ -80,13 +95,11 @@ def state_dir_of_tests(root: Path = ROOT) -> Path:
     return Path("/var/lib/holdfast") / f"test-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
 
 
-def _rehearsal_tier(keep: bool, extra: Sequence[str]) -> TierResult:
-    started = time.monotonic()
+def _rehearsal_tier(keep: bool, extra: Sequence[str], progress: Progress, started: float) -> TierResult:
     before = os.environ.get("HOLDFAST_STATE")
     os.environ["HOLDFAST_STATE"] = str(state_dir_of_tests())
     from rehearsal import cluster
 
-    progress = Progress()
     try:
         cluster.up(progress)
         return _pytest(Tier.REHEARSAL, extra, started)
@@ -99,8 +112,7 @@ def _rehearsal_tier(keep: bool, extra: Sequence[str]) -> TierResult:
             os.environ["HOLDFAST_STATE"] = before
 
 
-def _pytest(tier: Tier, extra: Sequence[str], started: float | None = None) -> TierResult:
-    started = time.monotonic() if started is None else started
+def _pytest(tier: Tier, extra: Sequence[str], started: float) -> TierResult:
     report = RESULTS / f"{tier}.xml"
     report.unlink(missing_ok=True)
     print(f"== {tier} tests", flush=True)
