@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,9 @@ from rehearsal.state import write_atomically
 
 LIFETIME = datetime.timedelta(days=3650)
 CONTEXT = "holdfast-rehearsal"
+
+
+_issuing = threading.Lock()  # nodes are started side by side, and some identities are the same for all
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,14 @@ class Authority:
         server_names: Sequence[str] = (),
     ) -> Pair:
         """A pair `name`.crt/.key for one identity. With `server_names` (DNS names or addresses) it may also serve."""
+        with _issuing:
+            return self._issue(name, common_name, organisation, server_names)
+
+    def _issue(
+        self, name: str, common_name: str, organisation: str | None, server_names: Sequence[str]
+    ) -> Pair:
         pair = Pair(self.folder / f"{name}.crt", self.folder / f"{name}.key")
-        if pair.certificate.exists():
+        if _belong_together(pair):
             return pair
         attributes = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
         if organisation:
@@ -71,6 +81,16 @@ class Authority:
             builder = builder.add_extension(x509.SubjectAlternativeName([_general_name(n) for n in server_names]), False)
         _write_pair(pair, builder.sign(self._key, hashes.SHA256()), key)
         return pair
+
+
+def _belong_together(pair: Pair) -> bool:
+    """Whether both files are there and the key is the certificate's: a crash between two writes may leave others."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pair.certificate.read_bytes())
+        key = serialization.load_pem_private_key(pair.key.read_bytes(), None)
+    except (FileNotFoundError, ValueError):
+        return False
+    return certificate.public_key() == key.public_key()
 
 
 def signing_key(folder: Path) -> Pair:

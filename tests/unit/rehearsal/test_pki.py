@@ -1,6 +1,7 @@
 """Certificates and kubeconfigs of the rehearsal."""
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
@@ -70,3 +71,20 @@ def test_a_kubeconfig_names_its_context_and_keeps_its_content(tmp_path):
     assert config.stat().st_mtime_ns == before
     content = yaml.safe_load(config.read_text())
     assert content["current-context"] == pki.CONTEXT == content["contexts"][0]["name"]
+
+
+def test_an_identity_that_several_nodes_ask_for_at_once_is_one_pair_that_fits(tmp_path):
+    for round_number in range(5):
+        authority = pki.Authority(tmp_path / str(round_number))
+        with ThreadPoolExecutor(6) as pool:
+            pairs = list(pool.map(lambda _: authority.issue("kube-proxy", "system:kube-proxy"), range(6)))
+        assert len(set(pairs)) == 1
+        assert pki._belong_together(pairs[0])
+
+
+def test_a_key_that_is_not_the_certificate_s_is_replaced(tmp_path):
+    authority = pki.Authority(tmp_path)
+    pair = authority.issue("a", "a")
+    pair.key.write_bytes(authority.issue("b", "b").key.read_bytes())
+    assert not pki._belong_together(pair)
+    assert pki._belong_together(authority.issue("a", "a"))
