@@ -183,6 +183,8 @@ def _waiting(snapshot: RunSnapshot, pod: Object | None) -> str:
     if pod is None:
         return "The Job waits for its first Pod."
     ended = terminated(pod)
+    if ended.get("exitCode") == 0:
+        return f"Pod {name_of(pod)} has finished; the Job is about to say so."
     meaning = EXIT_MEANING.get(ended.get("exitCode"), f"failed with exit code {ended.get('exitCode', '?')}")
     return f"Pod {name_of(pod)} {meaning}; the Job controller's delay runs before the next one."
 

@@ -84,6 +84,11 @@ def test_a_refusal_from_before_the_last_pod_is_not_told_again() -> None:
     )
 
 
+def test_a_pod_that_has_finished_before_its_job_says_so_waits_for_no_other() -> None:
+    view = judge(JOB, pod(phase="Succeeded", **ended(0)))
+    assert view.sentence == "Pod p-1 has finished; the Job is about to say so."
+
+
 def test_a_suspended_job_waits_for_admission() -> None:
     assert judge(job(suspend=True)).phase is Phase.SUSPENDED
 
