@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ops import cli
 from ops.errors import OpsError, describe
@@ -118,18 +115,6 @@ def test_down_refuses_a_stack_that_is_not_on_the_rehearsal(tmp_path: Path) -> No
     with pytest.raises(OpsError, match="pulumi destroy --stack prod") as caught:
         down_verb.down(prod, yes=True, tests=False)
     assert caught.value.code is ExitCode.USAGE
-
-
-NAME = st.from_regex(r"HF_[A-Z]{1,8}", fullmatch=True)
-VALUE = st.text(st.characters(exclude_characters="\0", codec="utf-8", exclude_categories=["Cs"]), max_size=40)
-
-
-@settings(max_examples=8, deadline=None)
-@given(st.dictionaries(NAME, VALUE, min_size=1, max_size=3))
-def test_a_shell_that_evaluates_env_has_the_very_values(values: dict[str, str]) -> None:
-    script = render(values, "bash") + "\n" + "".join(f'printf "%s\\0" "${name}"\n' for name in sorted(values))
-    shown = subprocess.run(["/bin/sh"], input=script.encode(), capture_output=True, check=True).stdout
-    assert shown.split(b"\0")[:-1] == [values[name].encode() for name in sorted(values)]
 
 
 def test_fish_gets_its_own_quoting_and_path_as_a_list() -> None:
