@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from rehearsal import cluster
@@ -78,9 +80,15 @@ def execute(kubectl, pod: str, *command: str) -> str:
     return kubectl("exec", "--namespace", NAMESPACE, pod, "--", *command).strip()
 
 
+def tries(kubectl, pod: str, *command: str) -> str:
+    """The same where the command may fail: what it printed, if it ended well."""
+    return execute(kubectl, pod, "sh", "-c", f"{shlex.join(command)} 2>/dev/null || true")
+
+
 def test_a_pod_reaches_a_pod_of_another_node_by_the_service_s_name_and_its_log_tells_it(pods, kubectl):
-    answer = execute(kubectl, "gpu-0", "python3", "-c", FETCH.format(host=f"web.{NAMESPACE}.svc.cluster.local"))
-    assert answer == "200"
+    fetch = FETCH.format(host=f"web.{NAMESPACE}.svc.cluster.local")
+    # Endpoints reach kube-proxy and DNS some seconds after a Pod is ready, as in every cluster.
+    wait_for("the Service answers", lambda: tries(kubectl, "gpu-0", "python3", "-c", fetch) == "200", seconds=30)
     client = core().read_namespaced_pod("gpu-0", NAMESPACE).status.pod_ip
     assert client in kubectl("logs", "--namespace", NAMESPACE, "gpu-1"), "the source address is the Pod's own"
 
