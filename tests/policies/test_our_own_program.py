@@ -8,6 +8,10 @@ import pulumi
 import pytest
 
 from tests.policies.conftest import Example, Judge
+from tests.unit.components import conftest as components
+
+# The program is run as the components' tests run it.
+dev, program = components.dev, components.program
 
 
 def _as_sent(value: Any) -> Any:
