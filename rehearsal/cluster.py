@@ -17,7 +17,7 @@ from rehearsal.addresses import addresses
 from rehearsal.errors import RehearsalError
 from rehearsal.pki import CONTEXT
 from rehearsal.progress import Progress, Step
-from rehearsal.state import CHECKOUT, cache_dir, lock, read_record, rehearsal_id, state_dir
+from rehearsal.state import CHECKOUT, lock, read_record, state_dir
 from rehearsal.waiting import wait_until
 
 CLUSTER_PROGRAMS = (*control_plane.PROGRAMS, *node.PROGRAMS, "containerd-shim-runc-v2", "ctr", "coredns")
