@@ -52,7 +52,7 @@ class TrainingRun(pulumi.ComponentResource):
             name,
             # Waiting for completion would make `up` as long as the training, and fail it
             # (pulumi-kubernetes#842, #449).
-            **arguments(plan.job, SKIP_AWAIT),
+            **arguments(plan.workload, SKIP_AWAIT),
             # A Job can not be changed (pulumi-kubernetes#2575): a new attempt or template is a new Job, after
             # the old one.
             opts=pulumi.ResourceOptions(parent=self, depends_on=list(args.needs), delete_before_replace=True),
@@ -64,7 +64,7 @@ class TrainingRun(pulumi.ComponentResource):
             namespace=plan.namespace,
             job=plan.job_name,
             uid=job.metadata.apply(lambda metadata: metadata.uid),
-            grace_seconds=plan.job["spec"]["template"]["spec"].get("terminationGracePeriodSeconds", 30),
+            grace_seconds=plan.grace_seconds,
             # Its deletion is the Job's, and needs at most the grace period: a longer one is reported by name.
             opts=pulumi.ResourceOptions(parent=self, depends_on=[job]),
         )

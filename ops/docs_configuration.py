@@ -75,7 +75,8 @@ ALSO: Mapping[str, str] = {
     "RunSettings.pool": "Name of the node pool that it runs on.",
     "RunSettings.image_pull_policy": "As in a Pod. With a digest `IfNotPresent` never runs an old image.",
     "RunSettings.image_pull_secrets": "Names of Secrets for the image's registry.",
-    "RunSettings.controller": "Only `job` in this release: a plain Kubernetes Job.",
+    "RunSettings.controller": "`job`: a plain Kubernetes Job, which needs nothing installed and is delayed"
+    " more by each preemption. `jobset`: a JobSet, restarted at once after every one.",
     "RunSettings.priority_class": "Name of a PriorityClass.",
     "RunSettings.labels": "More labels for Job and Pod.",
     "RunSettings.annotations": "More annotations for the Pod.",

@@ -1,14 +1,21 @@
-"""A training run as a Kubernetes Job, field by field as the training contract has it."""
+"""A training run, decided: the Kubernetes Job or JobSet that it is, as the training contract has it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from components.planning.labels import run_labels
+from components.planning.job_set import job_set_manifest
 from components.planning.node_pools import NodePoolPlan
-from components.planning.quota import GPU
-from components.settings.run import CHECKPOINT_ROOT, RunSecret, RunSettings, RunVolume
+from components.planning.trainer_pod import (
+    FINAL_FAILURES,
+    PREEMPTED,
+    on_disruption,
+    on_exit_codes,
+    pod_template,
+    workload_metadata,
+)
+from components.settings.run import RunSettings
 from components.settings.team import TeamSettings
 
 
@@ -20,26 +27,23 @@ class RunPlan:
     team: str
     pool: str
     namespace: str
+    controller: str
+    """`job` or `jobset`."""
     job_name: str
+    """Name of the Job or JobSet."""
     attempt: int
     cancelled: bool
-    """True: there is to be no Job."""
+    """True: there is to be neither Job nor JobSet."""
     image: str
     gpus: int
     checkpoint_dir: str
     claim: str
     runtime_class: str | None
-    """The Job must wait until this RuntimeClass exists."""
-    job: dict[str, Any]
-    """The complete Job manifest, camelCase."""
-
-
-TRAINER = "trainer"
-TERMINATION_LOG = "/dev/termination-log"
-# Exit codes of the training contract, as the Job's failure policy reads them.
-PREEMPTED = 75
-FINAL_FAILURES = (76, 77, 78)
-_GRACE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+    """The run must wait until this RuntimeClass exists."""
+    grace_seconds: int
+    """What its Pod may take from SIGTERM to its end."""
+    workload: dict[str, Any]
+    """The complete manifest of the Job or JobSet, camelCase."""
 
 
 def plan_run(run: RunSettings, team: TeamSettings, pool: NodePoolPlan, environment: str) -> RunPlan:
@@ -49,6 +53,7 @@ def plan_run(run: RunSettings, team: TeamSettings, pool: NodePoolPlan, environme
         team=team.name,
         pool=pool.name,
         namespace=team.namespace_name,
+        controller=run.controller,
         job_name=run.job_name,
         attempt=run.attempt,
         cancelled=run.cancelled,
@@ -57,31 +62,31 @@ def plan_run(run: RunSettings, team: TeamSettings, pool: NodePoolPlan, environme
         checkpoint_dir=run.checkpoint_dir,
         claim=team.checkpoint_storage.claim_name,
         runtime_class=pool.runtime_class,
-        job=job_manifest(run, team, pool, environment),
+        grace_seconds=run.grace_seconds,
+        workload=workload_manifest(run, team, pool, environment),
     )
+
+
+def workload_manifest(
+    run: RunSettings, team: TeamSettings, pool: NodePoolPlan, environment: str
+) -> dict[str, Any]:
+    """The complete manifest of one run: a batch/v1 Job, or a JobSet where the run's controller is `jobset`."""
+    make = job_set_manifest if run.controller == "jobset" else job_manifest
+    return make(run, team, pool, environment)
 
 
 def job_manifest(
     run: RunSettings, team: TeamSettings, pool: NodePoolPlan, environment: str
 ) -> dict[str, Any]:
-    """The complete Job of one run."""
-    labels = {**run.labels, **run_labels(environment, team.name, run.id, run.attempt)}
-    # A training Pod is not to be moved for a fuller node.
-    pod_annotations = {
-        **run.annotations,
-        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
-        "karpenter.sh/do-not-disrupt": "true",
-    }
+    """The complete Job of one run.
+
+    Preemption does not count, what no retry can help fails at once, all else counts by `backoffLimit`. 137 is
+    not ignored: an out-of-memory kill has it too.
+    """
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {
-            "name": run.job_name,
-            "namespace": team.namespace_name,
-            "labels": dict(labels),
-            # A run takes hours: its progress is read by a command of its own (pulumi-kubernetes#842, #449).
-            "annotations": {**run.annotations, "pulumi.com/skipAwait": "true"},
-        },
+        "metadata": workload_metadata(run, team, environment),
         "spec": {
             "completions": 1,
             "parallelism": 1,
@@ -90,164 +95,13 @@ def job_manifest(
             "ttlSecondsAfterFinished": run.keep_finished_seconds,
             # No second writer while the old Pod is still terminating (kubernetes#115844).
             "podReplacementPolicy": "Failed",
-            "podFailurePolicy": {"rules": _failure_rules()},
-            "template": {
-                "metadata": {"labels": dict(labels), "annotations": pod_annotations},
-                "spec": _pod(run, team, pool),
+            "podFailurePolicy": {
+                "rules": [
+                    on_disruption("Ignore"),
+                    on_exit_codes("Ignore", PREEMPTED),
+                    on_exit_codes("FailJob", *FINAL_FAILURES),
+                ]
             },
+            "template": pod_template(run, team, pool, environment),
         },
     }
-
-
-def _failure_rules() -> list[dict[str, Any]]:
-    """Preemption does not count, what no retry can help fails at once, all else counts by `backoffLimit`.
-
-    137 is not ignored: an out-of-memory kill has it too.
-    """
-
-    def exit_codes(action: str, codes: list[int]) -> dict[str, Any]:
-        return {
-            "action": action,
-            "onExitCodes": {"containerName": TRAINER, "operator": "In", "values": codes},
-        }
-
-    return [
-        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-        exit_codes("Ignore", [PREEMPTED]),
-        exit_codes("FailJob", list(FINAL_FAILURES)),
-    ]
-
-
-def _pod(run: RunSettings, team: TeamSettings, pool: NodePoolPlan) -> dict[str, Any]:
-    spec: dict[str, Any] = {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        # The addresses of every Service of the namespace are no business of the trainer's environment.
-        "enableServiceLinks": False,
-        "nodeSelector": pool.node_selector,
-        "tolerations": [*pool.tolerations, *_short_tolerations(run.unreachable_seconds)],
-        "terminationGracePeriodSeconds": run.grace_seconds,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": run.user_id,
-            "runAsGroup": run.group_id,
-            "fsGroup": run.group_id,
-            # A recursive chown of a large volume takes hours (kubernetes#69699).
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [_container(run)],
-        "volumes": [
-            {
-                "name": "checkpoints",
-                "persistentVolumeClaim": {"claimName": team.checkpoint_storage.claim_name},
-            },
-            {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": run.shared_memory}},
-            {"name": "tmp", "emptyDir": {}},
-            *(_volume(volume) for volume in run.volumes),
-        ],
-    }
-    if pool.runtime_class:
-        spec["runtimeClassName"] = pool.runtime_class
-    if run.service_account:
-        spec["serviceAccountName"] = run.service_account
-    if run.priority_class:
-        spec["priorityClassName"] = run.priority_class
-    if run.image_pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in run.image_pull_secrets]
-    return spec
-
-
-def _short_tolerations(seconds: int) -> list[dict[str, Any]]:
-    # The default is 300 s, in which a dead node's run waits.
-    return [
-        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
-        for key in _GRACE_TAINTS
-    ]
-
-
-def _container(run: RunSettings) -> dict[str, Any]:
-    container: dict[str, Any] = {
-        "name": TRAINER,
-        "image": run.image,
-        "imagePullPolicy": run.image_pull_policy,
-        "command": list(run.command),
-        "args": list(run.program_args),
-        "env": _environment(run),
-        "resources": {
-            "requests": {"cpu": run.requests.cpu, "memory": run.requests.memory, GPU: str(run.gpus)},
-            "limits": {"cpu": run.limits.cpu, "memory": run.limits.memory, GPU: str(run.gpus)},
-        },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "terminationMessagePath": TERMINATION_LOG,
-        # The supervisor writes it; where it was killed first, the log's end must serve.
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [
-            {"name": "checkpoints", "mountPath": CHECKPOINT_ROOT},
-            {"name": "shared-memory", "mountPath": "/dev/shm"},
-            {"name": "tmp", "mountPath": "/tmp"},
-            *(_mount(volume) for volume in run.volumes),
-        ],
-    }
-    from_secrets = [_all_keys(secret) for secret in run.secrets if secret.key is None]
-    if from_secrets:
-        container["envFrom"] = from_secrets
-    return container
-
-
-def _environment(run: RunSettings) -> list[dict[str, Any]]:
-    plain = {
-        "HOLDFAST_RUN_ID": run.id,
-        "HOLDFAST_CHECKPOINT_DIR": run.checkpoint_dir,
-        "HOLDFAST_IMAGE": run.image,
-        "HOLDFAST_ATTEMPT": str(run.attempt),
-        "HOLDFAST_TERMINATION_LOG": TERMINATION_LOG,
-        "HOLDFAST_GRACE_SECONDS": str(run.grace_seconds),
-        # The root file system is read-only, and frameworks write caches.
-        "HOME": "/tmp",
-        "TMPDIR": "/tmp",
-    }
-    downward = {
-        "HOLDFAST_POD_NAME": "metadata.name",
-        "HOLDFAST_POD_UID": "metadata.uid",
-        "HOLDFAST_NODE_NAME": "spec.nodeName",
-    }
-    return [
-        *({"name": name, "value": value} for name, value in plain.items()),
-        *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in downward.items()),
-        *({"name": name, "value": value} for name, value in run.env.items()),
-        *(_one_key(secret) for secret in run.secrets if secret.key is not None),
-    ]
-
-
-def _one_key(secret: RunSecret) -> dict[str, Any]:
-    reference = {"name": secret.name, "key": secret.key, **({"optional": True} if secret.optional else {})}
-    return {"name": secret.env, "valueFrom": {"secretKeyRef": reference}}
-
-
-def _all_keys(secret: RunSecret) -> dict[str, Any]:
-    return {"secretRef": {"name": secret.name, **({"optional": True} if secret.optional else {})}}
-
-
-def _volume(volume: RunVolume) -> dict[str, Any]:
-    source: dict[str, Any]
-    if volume.claim:
-        source = {"persistentVolumeClaim": {"claimName": volume.claim}}
-    elif volume.config_map:
-        source = {"configMap": {"name": volume.config_map}}
-    else:
-        source = {"secret": {"secretName": volume.secret}}
-    return {"name": volume.name, **source}
-
-
-def _mount(volume: RunVolume) -> dict[str, Any]:
-    mount: dict[str, Any] = {"name": volume.name, "mountPath": volume.mount_path}
-    if volume.read_only:
-        mount["readOnly"] = True
-    if volume.sub_path:
-        mount["subPath"] = volume.sub_path
-    return mount

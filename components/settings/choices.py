@@ -95,10 +95,7 @@ def _access_mode(value: Any) -> Any:
 PoolKind = Annotated[
     Literal["self-managed"], BeforeValidator(_later("self-managed", _CLOUD_POOLS, "kind of node pool"))
 ]
-RunController = Annotated[
-    Literal["job"],
-    BeforeValidator(_later("job", {"jobset": "runs by JobSet come in a later release"}, "controller")),
-]
+RunController = Literal["job", "jobset"]
 StorageKind = Annotated[
     Literal["existing-class"],
     BeforeValidator(_later("existing-class", _STORAGE_KINDS, "kind of checkpoint storage")),

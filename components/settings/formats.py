@@ -21,7 +21,7 @@ _VERSION = re.compile(r"v?\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", r
 # `training-<id>-r9999` must stay within the 63 characters of the label `job-name`.
 LONGEST_RUN_ID = 63 - len("training-") - len("-r9999")
 RESERVED_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
-# What every run's Job sets in its container; planning/run.py sets just these.
+# What a run's container gets from us; planning/trainer_pod.py sets these, and the supervisor the generation.
 JOB_ENV = (
     "HOLDFAST_RUN_ID",
     "HOLDFAST_CHECKPOINT_DIR",
@@ -29,6 +29,8 @@ JOB_ENV = (
     "HOLDFAST_ATTEMPT",
     "HOLDFAST_TERMINATION_LOG",
     "HOLDFAST_GRACE_SECONDS",
+    "HOLDFAST_DEADLINE_SECONDS",
+    "HOLDFAST_GENERATION",
     "HOLDFAST_POD_NAME",
     "HOLDFAST_POD_UID",
     "HOLDFAST_NODE_NAME",

@@ -17,7 +17,7 @@ IMAGE = "docker.io/acme/trainer@sha256:" + "a" * 64
 
 
 def _job(plan: Plan, **changes: Any) -> dict[str, Any]:
-    return plan(**changes).runs[0].job
+    return plan(**changes).runs[0].workload
 
 
 def _pod(plan: Plan, **changes: Any) -> dict[str, Any]:
@@ -41,9 +41,9 @@ def test_the_name_comes_from_the_run_id_in_the_teams_namespace(plan: Plan) -> No
 
 def test_a_later_attempt_is_another_job_with_the_same_checkpoints(plan: Plan) -> None:
     run = plan(run={"attempt": 3}).runs[0]
-    assert run.job["metadata"]["name"] == run.job_name == "training-run-001-r3"
+    assert run.workload["metadata"]["name"] == run.job_name == "training-run-001-r3"
     assert run.checkpoint_dir == "/checkpoints/run-001"
-    assert run.job["metadata"]["labels"]["holdfast.dev/attempt"] == "3"
+    assert run.workload["metadata"]["labels"]["holdfast.dev/attempt"] == "3"
 
 
 def test_one_completion_in_one_pod_that_is_never_restarted_in_place(plan: Plan) -> None:
@@ -124,14 +124,14 @@ def test_the_pod_is_not_moved_for_a_fuller_node(plan: Plan) -> None:
 def test_the_runtime_class_is_the_profiles(plan: Plan) -> None:
     planned = plan().runs[0]
     assert planned.runtime_class == "nvidia"
-    assert planned.job["spec"]["template"]["spec"]["runtimeClassName"] == "nvidia"
+    assert planned.workload["spec"]["template"]["spec"]["runtimeClassName"] == "nvidia"
 
 
 @pytest.mark.parametrize("profile", ["gke-cos-managed", "aks-image", "eks-bottlerocket"])
 def test_there_is_no_runtime_class_where_the_runtime_injects_gpus_by_itself(profile: str, plan: Plan) -> None:
     planned = plan(pool={"profile": profile}).runs[0]
     assert planned.runtime_class is None
-    assert "runtimeClassName" not in planned.job["spec"]["template"]["spec"]
+    assert "runtimeClassName" not in planned.workload["spec"]["template"]["spec"]
 
 
 def test_the_pod_meets_the_restricted_pod_security_standard(plan: Plan) -> None:
@@ -193,7 +193,8 @@ def test_what_a_container_can_not_see_by_itself_comes_by_the_environment(plan: P
         "HOLDFAST_POD_UID": {"fieldRef": {"fieldPath": "metadata.uid"}},
         "HOLDFAST_NODE_NAME": {"fieldRef": {"fieldPath": "spec.nodeName"}},
     }
-    assert set(env) == set(JOB_ENV), "what a run's own env may not set is what the Job sets"
+    others = {"HOLDFAST_DEADLINE_SECONDS", "HOLDFAST_GENERATION"}  # JobSet's, and the supervisor's own
+    assert {*env, *others} == set(JOB_ENV), "what a run's own env may not set is what the Job sets"
 
 
 def test_a_program_s_own_settings_come_by_the_run_s_env(plan: Plan) -> None:

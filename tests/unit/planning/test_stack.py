@@ -97,7 +97,7 @@ def test_named_nodes_and_selected_nodes_are_both_plans(plan: Plan) -> None:
 
 def test_a_plan_does_not_share_its_maps_with_the_settings(plan: Plan) -> None:
     planned = plan()
-    planned.runs[0].job["spec"]["template"]["spec"]["nodeSelector"]["pool"] = "changed"
+    planned.runs[0].workload["spec"]["template"]["spec"]["nodeSelector"]["pool"] = "changed"
     assert planned.pools[0].node_selector == {"pool": "gpu"}
 
 
