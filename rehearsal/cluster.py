@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rehearsal import cgroups, control_plane, machine, network, node, node_images, processes, toolchain
+from rehearsal import cgroups, control_plane, machine, network, node, node_images, processes, toolchain, volumes
 from rehearsal.addresses import addresses
 from rehearsal.errors import RehearsalError
 from rehearsal.pki import CONTEXT
@@ -22,7 +22,8 @@ from rehearsal.waiting import wait_until
 
 CLUSTER_PROGRAMS = (*control_plane.PROGRAMS, *node.PROGRAMS, "containerd-shim-runc-v2", "ctr", "coredns")
 PROVISIONER = "provisioner"
-IMAGES = ("pause", "coredns", "gpu-operator", "trainer")
+FROM_TOOLCHAIN = ("coredns", "jobset")
+IMAGES = ("pause", "gpu-operator", "trainer", *FROM_TOOLCHAIN)
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,13 @@ def up(progress: Progress) -> None:
         machine.install_packages(progress)
         with ThreadPoolExecutor(max_workers=16) as pool:
             # Images need the network most of the time, builds the processor: side by side they take the longer of both.
-            images = {name: pool.submit(node_images.build, name, progress) for name in IMAGES if name != "coredns"}
+            images = {name: pool.submit(node_images.build, name, progress) for name in IMAGES if name not in FROM_TOOLCHAIN}
             programs: dict[str, Path] = {}
-            for name in (*CLUSTER_PROGRAMS, *toolchain.PULUMI_PROGRAMS):
+            for name in (*CLUSTER_PROGRAMS, *toolchain.PULUMI_PROGRAMS, "jobset"):
                 programs |= toolchain.ensure([name], progress)
                 _raise_failed(images.values())
             toolchain.link({name: programs[name] for name in toolchain.PULUMI_PROGRAMS})
-            images["coredns"] = pool.submit(node_images.build, "coredns", progress)
+            images |= {name: pool.submit(node_images.build, name, progress) for name in FROM_TOOLCHAIN}
             _start(progress, programs, images, pool)
             node_images.record({name: future.result() for name, future in images.items()})
 
@@ -81,11 +82,12 @@ def _start(
         if not processes.running(each.process("kubelet")):
             restarted[each.name] = datetime.now(UTC)
         node.start(each, plan, who, programs, step)
-        for name in ("pause", "gpu-operator", *(("coredns",) if each.pool == "system" else ())):
+        for name in ("pause", "gpu-operator", *(FROM_TOOLCHAIN if each.pool == "system" else ())):
             node_images.ensure_imported(each, images[name].result(), programs)
 
     with progress.step("Starting the control plane", 10) as step:
         node.make_mount_points()
+        volumes.share()
         network.up(plan, len(node.NODES))
         starts = {each: pool.submit(start_node, each, step) for each in node.NODES}
         control_plane.start(plan, who, programs, step)
@@ -159,7 +161,7 @@ def environment() -> dict[str, str]:
     if not exists():
         raise RehearsalError("There is no rehearsal cluster yet.", "Run `./holdfast up` first.")
     known = images()
-    if not {"trainer", "gpu-operator"} <= set(known):
+    if not {"trainer", "gpu-operator", "jobset"} <= set(known):
         raise RehearsalError("The rehearsal cluster is half made: its images are not there.", "Run `./holdfast up`.")
     pulumi = state_dir() / "pulumi"
     return {
@@ -170,6 +172,9 @@ def environment() -> dict[str, str]:
         "HOLDFAST_CONTEXT": CONTEXT,
         "HOLDFAST_TRAINER_IMAGE": known["trainer"],
         "HOLDFAST_OPERATOR_IMAGE": known["gpu-operator"],
+        # JobSet's chart joins repository and tag with a colon, which a digest fits behind "@sha256".
+        "HOLDFAST_JOBSET_DIGEST": known["jobset"].rpartition(":")[2],
+        "HOLDFAST_JOBSET_CHART": str(toolchain.chart("jobset")),
     }
 
 
@@ -188,6 +193,7 @@ def down(progress: Progress) -> None:
         cgroups.remove()
         network.down(len(node.NODES))
         node.remove_mount_points()
+        volumes.unmount()
         shutil.rmtree(state_dir())
         with contextlib.suppress(OSError):
             state_dir().parent.rmdir()  # only where it is empty: another checkout's rehearsal may be beside ours

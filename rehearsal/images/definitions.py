@@ -75,6 +75,8 @@ PROGRAM_IMAGES = {
             name="pause", repository=f"{REPOSITORY}/pause", path="pause", user="65535:65535", tag="1"
         ),
         ProgramImage(name="coredns", repository=f"{REPOSITORY}/coredns", path="coredns", user="65532:65532"),
+        # JobSet's chart runs the command /manager.
+        ProgramImage(name="jobset", repository=f"{REPOSITORY}/jobset", path="manager", user="65532:65532"),
     )
 }
 

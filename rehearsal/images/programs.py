@@ -1,4 +1,4 @@
-"""Images that are one static program: the sandbox's `pause`, and CoreDNS. Nothing runs to build them."""
+"""Images that are one static program: the sandbox's `pause`, CoreDNS and JobSet's controller. Nothing runs to build them."""
 
 from __future__ import annotations
 

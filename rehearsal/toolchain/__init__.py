@@ -14,7 +14,7 @@ from rehearsal.state import cache_dir, write_atomically
 from rehearsal.toolchain import build, find, release
 from rehearsal.toolchain.programs import PROGRAMS, PULUMI, Program
 
-__all__ = ["PULUMI_PROGRAMS", "bin_dir", "ensure", "tool_environment"]
+__all__ = ["PULUMI_PROGRAMS", "bin_dir", "chart", "ensure", "tool_environment"]
 
 PULUMI_PROGRAMS = ("pulumi", "pulumi-resource-kubernetes")
 SHIMS = Path(__file__).with_name("shims")
@@ -43,6 +43,11 @@ def ensure(programs: Sequence[str], progress: Progress) -> dict[str, Path]:
             build.build(program, target, progress)
             found[name] = target
     return found
+
+
+def chart(name: str) -> Path:
+    """The folder of the Helm chart that is published in a program's own module."""
+    return cached(PROGRAMS[name]).with_name(f"{name}-chart")
 
 
 def bin_dir() -> Path:

@@ -54,6 +54,8 @@ def _build(program: Program, target: Path, go: Path) -> None:
             source = _module_folder(program.copied_from, go, folder, environment)
             for name in program.copied:
                 shutil.copyfile(source / name, folder / Path(name).name)
+            for name in program.kept:
+                _keep(source / name, target.with_name(Path(name).name + "-chart"))
             if program.name == "pulumi":
                 # The SDK's launcher of Python programs is a script in the same module; it belongs beside pulumi.
                 launcher = target.with_name(LAUNCHER)
@@ -67,6 +69,17 @@ def _build(program: Program, target: Path, go: Path) -> None:
         shutil.copyfile(partial, whole)
         whole.chmod(0o755)
         whole.rename(target)
+
+
+def _keep(source: Path, target: Path) -> None:
+    """A folder of a module as files that can be changed and removed: the module cache is read-only."""
+    partial = target.with_name(f".{target.name}.partial")
+    for folder in (partial, target):
+        shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(source, partial, copy_function=shutil.copyfile)
+    for folder, _, _ in os.walk(partial):
+        os.chmod(folder, 0o755)
+    partial.rename(target)
 
 
 def _module_folder(module: str, go: Path, folder: Path, environment: dict[str, str]) -> Path:

@@ -10,6 +10,7 @@ KUBERNETES = "v1.37.2"
 ETCD = "v3.7.3"
 CONTAINERD = "v2.4.2"
 COREDNS = "v1.15.0"
+JOBSET = "v0.11.1"
 
 _KUBERNETES_FLAGS = tuple(
     f"-X k8s.io/component-base/version.{name}={value}"
@@ -33,7 +34,8 @@ class Program:
     `build_seconds` is what a build took on two idle cores, for the estimate that is shown: in the order in which `up` builds
     them, so the first of a module pays for what they share.
     `fits` is the range of versions accepted from PATH: `minor` (same major and minor) or `major` (same major, not older).
-    `copied` names files of the pinned module `copied_from` that the build needs beside the module's own.
+    `copied` names files of the pinned module `copied_from` that the build needs beside the module's own; `kept` names folders
+    of it that stay beside the program, such as its Helm chart.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Program:
     version_command: tuple[str, ...] = ("--version",)
     copied_from: str = ""
     copied: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
 
 def _kubernetes(name: str, seconds: int, version_command: tuple[str, ...] = ("--version",)) -> Program:
@@ -91,6 +94,11 @@ PROGRAMS = {
                 "cmd/pulumi-resource-kubernetes/schema.json",
                 "cmd/pulumi-resource-kubernetes/terraform-mapping.json",
             ),
+        ),
+        # Runs in an image of its own, never on this machine, so one from PATH is of no use.
+        Program(
+            "jobset", JOBSET, "jobset", "sigs.k8s.io/jobset", 145, version_command=(), copied_from="sigs.k8s.io/jobset",
+            kept=("charts/jobset",),
         ),
     )
 }  # fmt: skip

@@ -115,7 +115,7 @@ def test_only_the_newest_builds_of_an_image_are_kept(tmp_path: Path, monkeypatch
 
 
 def test_an_unknown_image_is_refused_with_the_names_that_exist() -> None:
-    with pytest.raises(RehearsalError, match="The images are trainer, gpu-operator, pause, coredns"):
+    with pytest.raises(RehearsalError, match="The images are trainer, gpu-operator, pause, coredns, jobset"):
         images.build("trainr", Progress())
 
 

@@ -145,6 +145,9 @@ case "$1" in
        touch "$SDK/python/cmd/pulumi-language-python-exec"
        touch "$SDK/cmd/pulumi-resource-kubernetes/schema.json"
        touch "$SDK/cmd/pulumi-resource-kubernetes/terraform-mapping.json"
+       mkdir -p "$SDK/charts/jobset/templates"
+       echo "name: jobset" > "$SDK/charts/jobset/Chart.yaml"
+       chmod -R a-w "$SDK/charts"  # as the module cache is
        echo "{\\"Dir\\": \\"$SDK\\"}" ;;
   build) test -f go.mod || exit 1
          while [ "$1" != -o ]; do shift; done
@@ -165,6 +168,21 @@ def test_a_built_program_enters_the_cache_as_one_executable_file(monkeypatch, tm
     assert target.read_text() == "built\n"
     assert target.stat().st_mode & 0o111
     assert not list(target.parent.glob(".*"))
+
+
+def test_a_program_s_chart_stays_beside_it_as_files_that_can_be_removed(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SDK", str(tmp_path / "sdk"))
+    go = executable(tmp_path / "bin" / "go", FAKE_GO)
+    monkeypatch.setenv("PATH", f"{go.parent}:/usr/bin:/bin")
+    program = PROGRAMS["jobset"]
+    for _ in range(2):  # a build that is repeated replaces it
+        toolchain.cached(program).unlink(missing_ok=True)
+        build.build(program, toolchain.cached(program), Progress())
+    chart = toolchain.chart("jobset")
+    assert (chart / "Chart.yaml").read_text() == "name: jobset\n"
+    for path in (chart, *chart.rglob("*")):
+        assert path.stat().st_mode & 0o200
 
 
 def test_an_old_go_is_not_used(monkeypatch, tmp_path):
