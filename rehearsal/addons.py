@@ -5,7 +5,7 @@ from __future__ import annotations
 from rehearsal.addresses import Addresses
 from rehearsal.api import apply, core
 from rehearsal.node import POOL_LABEL
-from rehearsal.provisioner import STORAGE_CLASS
+from rehearsal.provisioner import BOUNDED_CLASS, STORAGE_CLASS
 
 _STORAGE = f"""
 apiVersion: storage.k8s.io/v1
@@ -14,6 +14,14 @@ metadata:
   name: {STORAGE_CLASS}
 provisioner: holdfast.dev/rehearsal
 reclaimPolicy: Retain
+volumeBindingMode: Immediate
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata:
+  name: {BOUNDED_CLASS}
+provisioner: holdfast.dev/rehearsal
+reclaimPolicy: Delete
 volumeBindingMode: Immediate
 """
 

@@ -127,7 +127,7 @@ def start_namespace(name: str, network_namespace: str, argv: Sequence[str | Path
     if process := running(name):
         return process
     log_path(name).parent.mkdir(parents=True, exist_ok=True)
-    unshare = ["unshare", "--mount", "--propagation=private", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"]
+    unshare = ["unshare", "--mount", "--propagation=slave", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"]
     with log_path(name).open("a") as log:
         popen = subprocess.Popen(
             ["nsenter", f"--net=/run/netns/{network_namespace}", *unshare, "--", *map(str, argv)],

@@ -28,10 +28,15 @@ class Api:
     def patch_persistent_volume(self, name, body):
         self.volumes[name].update(body["spec"])
 
+    def delete_persistent_volume(self, name):
+        if name not in self.volumes:
+            raise ApiException(status=404)
+        del self.volumes[name]
+
 
 def claim(name="training-checkpoints", namespace="ml-batch", uid="1", storage_class="rehearsal-rwx", **changes):
     metadata = SimpleNamespace(name=name, namespace=namespace, uid=uid, deletion_timestamp=changes.get("deleted"))
-    resources = SimpleNamespace(requests={"storage": "100Gi"})
+    resources = SimpleNamespace(requests={"storage": changes.get("size", "100Gi")})
     spec = SimpleNamespace(
         storage_class_name=storage_class, volume_name=changes.get("volume"), resources=resources
     )
@@ -84,3 +89,50 @@ def test_claims_that_are_not_its_own_to_serve_are_left_alone(foreign):
     api = Api()
     provisioner.provision(api, claim(**foreign))
     assert api.volumes == {}
+
+
+@pytest.fixture
+def mounts(monkeypatch):
+    """What is limited to how many bytes, without the mounts themselves, which need root."""
+    made = {}
+    monkeypatch.setattr(provisioner, "bound", made.__setitem__)
+    monkeypatch.setattr(provisioner, "release", lambda folder: made.pop(folder))
+    return made
+
+
+def bounded(**changes):
+    return claim(storage_class="rehearsal-rwx-bounded", size="64Mi", **changes)
+
+
+def test_a_bounded_claim_gets_a_volume_of_its_size_that_goes_with_the_claim(mounts):
+    api = Api()
+    provisioner.provision(api, bounded())
+    folder = provisioner.volumes_dir() / "ml-batch" / "training-checkpoints"
+    assert mounts == {folder: 64 * 1024 * 1024}
+    [name] = api.volumes
+    for _ in range(2):  # told twice, when the watch begins anew
+        mounts.setdefault(folder, 0)
+        provisioner.give_back(api, bounded(volume=name))
+        assert (mounts, api.volumes, folder.exists()) == ({}, {}, False)
+
+
+def test_a_bound_claim_s_volume_is_limited_again_when_the_machine_was_restarted(mounts):
+    api = Api()
+    provisioner.provision(api, bounded(volume="rehearsal-rwx-bounded.ml-batch.training-checkpoints"))
+    assert list(mounts.values()) == [64 * 1024 * 1024]
+    assert api.volumes == {}, "its volume is there already"
+
+
+def test_a_bounded_claim_larger_than_memory_should_give_gets_none(mounts, capsys):
+    api = Api()
+    provisioner.provision(api, claim(storage_class="rehearsal-rwx-bounded", size="2Gi"))
+    assert (mounts, api.volumes) == ({}, {})
+    assert "at most 1073741824 bytes" in capsys.readouterr().out
+
+
+def test_a_retained_volume_stays_when_its_claim_goes(mounts):
+    api = Api()
+    provisioner.provision(api, claim())
+    [name] = api.volumes
+    provisioner.give_back(api, claim(volume=name))
+    assert list(api.volumes) == [name]
