@@ -92,7 +92,7 @@ class ClusterFact(Fact):
 
 
 class RunFact(Fact):
-    """What the run was told, and its limits. `env`: the variables added for this scenario, as they were set."""
+    """What the run was told, and its limits. `env`: variables added for this scenario, as they were set."""
 
     steps: int
     checkpoint_every: int
@@ -116,8 +116,8 @@ class RunFact(Fact):
 class Action(Fact):
     """Something that the driver did to the cluster, the run or the machine.
 
-    `what` is one of: create, delete-pod, evict, cordon, uncordon, kill-program, corrupt-and-kill, freeze, thaw,
-    stop-kubelet, start-kubelet, add-taint, remove-taint, fill-volume, free-volume, create-second.
+    `what` is one of: create, delete-pod, evict, cordon, uncordon, kill-program, corrupt-and-kill, freeze,
+    thaw, stop-kubelet, start-kubelet, add-taint, remove-taint, fill-volume, free-volume, create-second.
     """
 
     at: Moment
@@ -181,7 +181,8 @@ class Attempt(Fact):
     log_sha256: str = ""
     """Of the log's text as it was read, UTF-8, lines ended by a newline."""
     log_source: Literal["", "api", "node"] = ""
-    """api: streamed by the API server; node: the file in the node's /var/log/pods (a dead kubelet serves none)."""
+    """api: streamed by the API server; node: the file in the node's /var/log/pods (a dead kubelet serves
+    none)."""
     log_complete: bool = False
     """The log was read to the end of the container."""
 
@@ -208,7 +209,8 @@ class Watched(Fact):
     kind: str
     name: str
     what: str
-    """A few words: `phase Running`, `condition Failed=True PodFailurePolicy`, `event FailedCreate: …`, `gone`."""
+    """A few words: `phase Running`, `condition Failed=True PodFailurePolicy`, `event FailedCreate: …`,
+    `gone`."""
 
 
 class Snapshot(Fact):
