@@ -91,6 +91,7 @@ class CheckpointStore:
         temporary = self.work_dir / f"{TEMPORARY}step-{step}-{secrets.token_hex(4)}"
         try:
             os.mkdir(temporary)  # never with parents: a fenced writer must fail here
+            emit("checkpoint-begins", step=step, generation=self.generation.number)
             call_writer(write, temporary)
             saved = self._seal(temporary, step, cursor or {}, rng or {}, frameworks or {})
         except OSError as error:
@@ -100,12 +101,15 @@ class CheckpointStore:
         finally:
             remove_tree(temporary)
         self._known_good.add(step)
+        seconds = round(time.monotonic() - started, 3)
         emit(
             "checkpoint",
             step=step,
             generation=self.generation.number,
             bytes=saved.manifest.size,
-            seconds=round(time.monotonic() - started, 3),
+            digest=saved.manifest.digest,
+            seconds=seconds,
+            blocked_seconds=seconds,
         )
         self._retain()
         return saved
@@ -186,6 +190,7 @@ class CheckpointStore:
                     generation=self.generation.number,
                     saved_by_generation=found.manifest.generation,
                     bytes=found.manifest.size,
+                    digest=found.manifest.digest,
                     seconds=round(time.monotonic() - started, 3),
                 )
                 return found
@@ -272,7 +277,12 @@ def sealed_steps(work_dir: Path) -> list[int]:
         names = os.listdir(work_dir)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted((int(match[1]) for name in names if (match := _STEP.fullmatch(name))), reverse=True)
+    return sorted((step for name in names if (step := step_of(name)) is not None), reverse=True)
+
+
+def step_of(name: str) -> int | None:
+    """The step whose checkpoint has this directory name, None for a name of another kind."""
+    return int(match[1]) if (match := _STEP.fullmatch(name)) else None
 
 
 def newest_sealed_step(work_dir: Path) -> int:
@@ -287,4 +297,4 @@ def newest_sealed_step(work_dir: Path) -> int:
     return 0
 
 
-__all__ = ["Checkpoint", "CheckpointStore", "Superseded", "newest_sealed_step", "sealed_steps"]
+__all__ = ["Checkpoint", "CheckpointStore", "Superseded", "newest_sealed_step", "sealed_steps", "step_of"]

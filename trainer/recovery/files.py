@@ -25,6 +25,7 @@ NO_HARD_LINKS = frozenset(
 )
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 LARGEST_JSON = 64 * 1024 * 1024  # bytes; the manifest of a checkpoint of 50 TB fits
+DEEPEST_JSON = 100  # levels
 
 
 def fsync_path(path: Path) -> None:
@@ -141,9 +142,22 @@ def parse_json(path: Path) -> Any:
     if len(content) > LARGEST_JSON:
         raise ValueError(f"{path.name} is larger than {LARGEST_JSON} bytes")
     try:
-        return json.loads(content)
+        value = json.loads(content)
     except RecursionError as error:
         raise ValueError(f"{path.name} is nested too deeply") from error
+    check_depth(value, path.name)
+    return value
+
+
+def check_depth(value: Any, name: str) -> None:
+    """Raise ValueError for JSON that functions which call themselves could not walk through."""
+    level = [value]
+    for _ in range(DEEPEST_JSON):
+        inner = [part for part in level if isinstance(part, (dict, list))]
+        level = [part for outer in inner for part in (outer.values() if isinstance(outer, dict) else outer)]
+        if not level:
+            return
+    raise ValueError(f"{name} is nested too deeply")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -41,6 +41,7 @@ from trainer.recovery.files import (
 CLAIMS = "claims"
 RESULT = "result.json"
 ARTIFACTS = "artifacts"
+HEARTBEAT = "heartbeat.json"
 # Exactly the names that this module makes: "generation-01" is another directory than "generation-1".
 _WORKING = re.compile(r"generation-([1-9][0-9]*)")
 _CLAIM = re.compile(r"([0-9]+)\.json")
@@ -158,9 +159,19 @@ def claims(run_dir: Path) -> dict[int, dict[str, Any]]:
     """Every claim so far by generation. One whose content is damaged still counts, without content."""
     found = {}
     for name in _names(run_dir / CLAIMS):
-        if match := _CLAIM.fullmatch(name):
-            found[int(match[1])] = read_json(run_dir / CLAIMS / name) or {}
+        if (number := generation_of_claim(name)) is not None:
+            found[number] = read_json(run_dir / CLAIMS / name) or {}
     return dict(sorted(found.items()))
+
+
+def generation_of_claim(name: str) -> int | None:
+    """The generation that a file of this name below `claims/` claims, None for a name of another kind."""
+    return int(match[1]) if (match := _CLAIM.fullmatch(name)) else None
+
+
+def generation_of_folder(name: str) -> int | None:
+    """The generation whose working directory has this name, None for a name of another kind."""
+    return int(match[1]) if (match := _WORKING.fullmatch(name)) else None
 
 
 def newest_work_dir(run_dir: Path) -> Path | None:
@@ -240,13 +251,17 @@ def _move_stray(stray: Path, generation: Generation) -> None:
 
 def _remove_leftovers(generation: Generation) -> None:
     """Temporary directories and the uncommitted outcome of attempts that are dead or fenced by now."""
+    temporary = []
     for name in _names(generation.work_dir):
-        if name.startswith(TEMPORARY) or name in ("outcome", "outcome.json", "heartbeat.json"):
+        if name.startswith(TEMPORARY) or name in ("outcome", "outcome.json", HEARTBEAT):
             path = generation.work_dir / name
             if path.is_dir() and not path.is_symlink():
                 remove_tree(path)
             else:
                 path.unlink(missing_ok=True)
+            temporary += [name] if name.startswith(TEMPORARY) else []
+    if temporary:
+        emit("leftovers-removed", generation=generation.number, names=sorted(temporary))
 
 
 def _work_dirs(run_dir: Path) -> list[int]:
@@ -256,7 +271,7 @@ def _work_dirs(run_dir: Path) -> list[int]:
 
 def _taken(run_dir: Path) -> list[int]:
     """Generations whose working directory's name is taken, by whatever."""
-    return [int(match[1]) for name in _names(run_dir) if (match := _WORKING.fullmatch(name))]
+    return [number for name in _names(run_dir) if (number := generation_of_folder(name)) is not None]
 
 
 def _is_folder(path: Path) -> bool:

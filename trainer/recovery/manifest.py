@@ -5,6 +5,7 @@ A directory without a manifest that verifies does not exist.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -17,7 +18,7 @@ from typing import Any
 
 from trainer.recovery.errors import Unverified
 from trainer.recovery.events import now
-from trainer.recovery.files import fsync_path, open_plain, parse_json
+from trainer.recovery.files import check_depth, fsync_path, open_plain, parse_json
 
 NAME = "manifest.json"
 FORMAT = "holdfast.checkpoint/1"
@@ -56,12 +57,22 @@ class Manifest:
         """Bytes of all files."""
         return sum(entry.size for entry in self.files)
 
+    @property
+    def digest(self) -> str:
+        """Hex SHA-256 of everything that the manifest says, chunk hashes included."""
+        return _digest(self._body())
+
     def encode(self) -> bytes:
-        # As it will be read: the keys of a cursor become text, which sorts differently than numbers.
-        body = json.loads(json.dumps(self._body()))
+        """The file's content. Raises ValueError for a cursor or rng that could not be read back."""
+        body = self._body()
+        check_depth(body, NAME)
         return (json.dumps({**body, "digest": _digest(body)}, indent=1, sort_keys=True) + "\n").encode()
 
     def _body(self) -> dict[str, Any]:
+        # As it will be read: the keys of a cursor become text, which sorts differently than numbers.
+        return json.loads(json.dumps(self._plain()))
+
+    def _plain(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
             "step": self.step,
@@ -133,6 +144,10 @@ def _check_types(manifest: Manifest) -> None:
             raise TypeError(f"{name} is {value!r}")
     if manifest.step < 0 or manifest.chunk_bytes < 1:
         raise TypeError(f"step is {manifest.step} and chunk_bytes is {manifest.chunk_bytes}")
+    for entry in manifest.files:
+        # Else one byte to a chunk would ask for a million hashes of a small file.
+        if len(entry.chunks) != -(-entry.size // manifest.chunk_bytes):
+            raise TypeError(f"{entry.path!r} has {entry.size} bytes and {len(entry.chunks)} chunks")
 
 
 def describe_files(folder: Path, chunk_bytes: int = CHUNK_BYTES) -> tuple[FileEntry, ...]:
@@ -168,6 +183,12 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
             found = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise Unverified(f"{entry.path} is missing") from error
+        except ValueError as error:
+            raise Unverified(f"{NAME} names the file {entry.path!r}, which is no path") from error
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise Unverified(f"{NAME} names a file whose path is too long") from error
         if not stat.S_ISREG(found.st_mode):
             raise Unverified(f"{entry.path} is not a plain file")
         size = found.st_size

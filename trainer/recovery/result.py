@@ -142,7 +142,7 @@ def find(run_dir: Path, patience: float = HALF_WRITTEN_SECONDS) -> Result | None
     until = time.monotonic() + patience
     while os.path.lexists(path):
         if (found := read_json(path)) is not None:
-            return _parse(found)
+            return parse(found)
         if time.monotonic() >= until:
             raise Unverified(f"{path} is not a whole JSON object")
         time.sleep(0.1)
@@ -201,7 +201,8 @@ def _publish(generation: Generation, name: str, source: Path) -> Artifact:
     return Artifact(name, path, target.stat().st_size, digest)
 
 
-def _parse(found: Mapping[str, Any]) -> Result:
+def parse(found: Mapping[str, Any]) -> Result:
+    """The result that a JSON object is. Raises Unverified for one that is none."""
     try:
         if found["format"] != FORMAT:
             raise Unverified(f"{RESULT} is of the unknown format {found['format']!r}")

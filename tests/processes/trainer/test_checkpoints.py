@@ -230,6 +230,41 @@ def test_a_failed_save_is_reported_to_a_training_loop_and_does_not_end_it(
     assert "No space left on device (ENOSPC)" in event["reason"]
 
 
+def test_a_save_is_announced_before_its_first_byte_and_told_with_its_digest(
+    claim: Claim, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+
+    def write(folder: Path) -> None:
+        said.extend(capfd.readouterr().out.splitlines())
+        (folder / "state").write_text("x")
+
+    saved = claim().store.save(3, write)
+    assert [json.loads(line) | {"at": ""} for line in said] == [
+        {"event": "checkpoint-begins", "at": "", "step": 3, "generation": 1}
+    ]
+    [event] = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert (event["event"], event["bytes"], event["seconds"]) == ("checkpoint", 1, event["blocked_seconds"])
+    assert event["digest"] == saved.manifest.digest == manifests.read(saved.path).digest
+    claim().store.restore()
+    assert json.loads(capfd.readouterr().out.splitlines()[-1])["digest"] == event["digest"]
+
+
+def test_what_a_dead_attempt_left_half_done_is_removed_and_named(
+    claim: Claim, capfd: pytest.CaptureFixture[str]
+) -> None:
+    dead = claim()
+    save(dead, 1)
+    assert "leftovers-removed" not in capfd.readouterr().out
+    for name in ("tmp-step-3-b", "tmp-step-2-a"):
+        (dead.store.work_dir / name).mkdir()
+    after = claim()
+    [event] = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert event["event"] == "leftovers-removed" and event["generation"] == 2
+    assert event["names"] == ["tmp-step-2-a", "tmp-step-3-b"]
+    assert os.listdir(after.store.work_dir) == ["step-1"]
+
+
 def test_a_bug_in_the_programs_own_writing_is_not_hidden_as_a_failed_save(claim: Claim) -> None:
     def broken(folder: Path) -> None:
         raise ZeroDivisionError

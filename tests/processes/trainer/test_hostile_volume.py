@@ -34,7 +34,11 @@ def rewrite(folder: Path, **changes: Any) -> None:
 
 
 def named(path: Any, size: Any = 1) -> list[dict[str, Any]]:
-    return [{"path": path, "size": size, "chunks": []}]
+    return [{"path": path, "size": size, "chunks": ["0" * 64]}]
+
+
+def nested(levels: int) -> Any:
+    return json.loads('{"a":' * levels + "1" + "}" * levels)
 
 
 def pipe(path: Path) -> None:
@@ -85,6 +89,11 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "size a text": lambda folder: rewrite(folder, files=named("state", "1")),
     "path a number": lambda folder: rewrite(folder, files=named(1)),
     "path absolute": lambda folder: rewrite(folder, files=named("/etc/hostname")),
+    "path with a zero": lambda folder: rewrite(folder, files=named("a\0b")),
+    "path of half a character": lambda folder: rewrite(folder, files=named("\ud800")),
+    "path too long": lambda folder: rewrite(folder, files=named("x" * 300)),
+    "a chunk for each byte": lambda folder: rewrite(folder, chunk_bytes=1, files=named("state", 1 << 40)),
+    "cursor nested deeply": lambda folder: rewrite(folder, cursor=nested(200)),
     "path upwards": lambda folder: rewrite(folder, files=named("../x")),
     "file a pipe": lambda folder: pipe(folder / "state"),
     "file a link": lambda folder: link(folder / "state"),
@@ -334,6 +343,13 @@ def test_a_directory_that_can_not_be_listed_fails_the_save_instead_of_being_left
     monkeypatch.setattr(os, "scandir", refuses)
     with pytest.raises(SaveFailed, match="EIO"):
         claim().store.save(1, write)
+
+
+def test_a_cursor_that_could_not_be_read_back_is_refused_when_it_is_saved(claim: Claim) -> None:
+    store: CheckpointStore = claim().store
+    with pytest.raises(ValueError, match="manifest.json is nested too deeply"):
+        store.save(1, lambda folder: None, cursor=nested(200))
+    assert os.listdir(store.work_dir) == []
 
 
 def test_a_cursor_with_numbers_for_keys_verifies_when_it_is_read(claim: Claim) -> None:
