@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping, MutableMapping, Sequence
 
 from trainer.digits.settings import parse
@@ -30,8 +31,10 @@ def main(arguments: Sequence[str], received: Sequence[int], environ: Mapping[str
         settings = parse(arguments, environ)
         prepare_framework(os.environ)
         attempt = open_attempt(settings.checkpoint_dir, environ)
+        began = time.monotonic()
         from trainer.digits.train import train  # seconds: only once the options are known to be good
 
+        emit("imported", seconds=round(time.monotonic() - began, 3))
         if received:
             return ExitCode.PREEMPTED
         return train(settings, attempt, lambda: bool(received))

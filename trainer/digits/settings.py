@@ -15,7 +15,12 @@ TRAINING_IMAGES = 1437  # of the 1797, every fifth is held out
 
 @dataclass(frozen=True)
 class DigitsSettings:
-    """step_seconds: the least time of a step, so that a toy run lasts long enough to be preempted."""
+    """step_seconds: the least time of a step, so that a toy run lasts long enough to be preempted.
+
+    save_seconds: the least time of a save's writing, most of it spent with half of the bytes on the volume.
+    fail_at_step: end with an exception before this step, whichever attempt comes so far; 0 for never.
+    background_saves: 1 to train on while a checkpoint is written, 0 to wait for it.
+    """
 
     checkpoint_dir: Path
     resume: bool
@@ -25,6 +30,9 @@ class DigitsSettings:
     step_seconds: float = 0.1
     batch: int = 64
     learning_rate: float = 2e-3
+    save_seconds: float = 0.0
+    fail_at_step: int = 0
+    background_saves: int = 1
 
 
 class _Parser(argparse.ArgumentParser):
@@ -46,6 +54,9 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> DigitsSetting
         "step-seconds": (float, 0, 3600, "least seconds of one step"),
         "batch": (int, 1, TRAINING_IMAGES, "images in a batch"),
         "learning-rate": (float, 0, 1000, "peak learning rate"),
+        "save-seconds": (float, 0, 3600, "least seconds that a checkpoint is written"),
+        "fail-at-step": (int, 0, 10**9, "crash when this step is reached, 0 for never"),
+        "background-saves": (int, 0, 1, "1 to write checkpoints while training goes on"),
     }
     for name, (kind, _, _, text) in numbers.items():
         parser.add_argument(f"--{name}", help=f"{text} ({kind.__name__}; or {PREFIX}{_upper(name)})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import jax
@@ -15,9 +16,9 @@ FILE = "state.safetensors"
 RNG = {"file": FILE, "tensor": ".rng"}  # where the state of the random stream is, for the manifest
 
 
-def write_state(state: TrainState, path: Path) -> None:
+def write_state(state: TrainState, path: Path, least_seconds: float = 0.0) -> None:
     """Write params, optimizer state and RNG key, each tensor named by its place in the state."""
-    _write(_named(state), path)
+    _write(_named(state), path, least_seconds)
 
 
 def write_weights(params: dict[str, jax.Array], path: Path) -> None:
@@ -25,9 +26,16 @@ def write_weights(params: dict[str, jax.Array], path: Path) -> None:
     _write({name: np.asarray(value) for name, value in params.items()}, path)
 
 
-def _write(tensors: dict[str, np.ndarray], path: Path) -> None:
+def _write(tensors: dict[str, np.ndarray], path: Path, least_seconds: float = 0.0) -> None:
+    began = time.monotonic()
+    content = memoryview(save(tensors))
+    half = len(content) // 2
     # By Python, so that a full volume is an OSError: safetensors' own writing raises a type of its own.
-    path.write_bytes(save(tensors))
+    with path.open("wb") as stream:
+        stream.write(content[:half])
+        stream.flush()
+        time.sleep(max(0.0, began + least_seconds - time.monotonic()))
+        stream.write(content[half:])
 
 
 def read_state(path: Path, like: TrainState) -> TrainState:

@@ -43,6 +43,8 @@ def train(settings: DigitsSettings, attempt: Attempt, stop: Callable[[], bool]) 
     per_epoch = len(digits.train_labels) // settings.batch
     saved = first
     for step in range(first + 1, settings.steps + 1):
+        if 0 < settings.fail_at_step <= step:
+            raise RuntimeError(f"step {step} is reached, and the program was told --fail-at-step")
         began = time.monotonic()
         epoch, position = divmod(step - 1, per_epoch)
         if epoch != epoch_now:
@@ -69,7 +71,11 @@ def _save(
     epoch, position = divmod(step, per_epoch)
     cursor = {"epoch": epoch, "position": position, **{name: getattr(settings, name) for name in FIXED}}
     saved = attempt.store.try_save(
-        step, lambda folder: write_state(state, folder / FILE), cursor=cursor, rng=RNG, frameworks=FRAMEWORKS
+        step,
+        lambda folder: write_state(state, folder / FILE, settings.save_seconds),
+        cursor=cursor,
+        rng=RNG,
+        frameworks=FRAMEWORKS,
     )
     return saved.step if saved else None
 

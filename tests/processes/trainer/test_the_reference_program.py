@@ -8,9 +8,11 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -48,6 +50,10 @@ def after(steps: int) -> Callable[[], bool]:
     """A `stop` that says yes after that many steps; an unpaced run asks once per step."""
     asked = count(1)
     return lambda: next(asked) >= steps
+
+
+def events(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
 def weights(run_dir: Path) -> str:
@@ -148,6 +154,40 @@ def test_the_supervised_program_saves_on_sigterm_and_the_next_attempt_completes(
     assert result is not None and [artifact.name for artifact in result.artifacts] == ["model.safetensors"]
 
 
+@pytest.mark.trainer
+def test_a_program_that_is_told_to_fail_at_a_step_does_so_in_each_attempt(
+    train: Callable[..., int], run_dir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for started in (0, 6):
+        with pytest.raises(RuntimeError, match="step 8 is reached"):
+            train(settings(run_dir, fail_at_step=8), open_attempt(run_dir, {}), lambda: False)
+        steps = [event["step"] for event in events(capfd.readouterr().out) if event["event"] == "step"]
+        assert steps == list(range(started + 1, 8))
+    with pytest.raises(RuntimeError, match="step 7 is reached"):
+        train(settings(run_dir, fail_at_step=5), open_attempt(run_dir, {}), lambda: False)
+
+
+@pytest.mark.trainer
+def test_a_slow_save_can_be_hit_with_half_of_its_bytes_on_the_volume(tmp_path: Path) -> None:
+    from numpy import arange
+
+    from trainer.digits import state
+
+    tensors = {"w": arange(1000)}
+    state._write(tensors, tmp_path / "quick")
+    sizes: list[int] = []
+    writing = Thread(target=state._write, args=(tensors, tmp_path / "slow", 0.5))
+    began = time.monotonic()
+    writing.start()
+    while writing.is_alive():
+        sizes += [(tmp_path / "slow").stat().st_size] if (tmp_path / "slow").exists() else []
+        time.sleep(0.01)
+    assert time.monotonic() - began >= 0.5
+    assert (tmp_path / "slow").read_bytes() == (tmp_path / "quick").read_bytes()
+    whole = (tmp_path / "quick").stat().st_size
+    assert sizes.count(whole // 2) > 10
+
+
 def test_options_come_from_the_command_line_before_the_environment(tmp_path: Path) -> None:
     environ = {"HOLDFAST_DIGITS_STEPS": "10", "HOLDFAST_DIGITS_STEP_SECONDS": "0.5"}
     found = parse([f"--checkpoint-dir={tmp_path}", "--steps=20"], environ)
@@ -171,6 +211,13 @@ def test_options_come_from_the_command_line_before_the_environment(tmp_path: Pat
             "HOLDFAST_DIGITS_STEP_SECONDS is 'nan': write a number",
         ),
         (["--epochs=3"], {}, "unrecognized arguments: --epochs=3"),
+        (["--save-seconds=-1"], {}, "--save-seconds is '-1': write a number from 0 to 3600."),
+        (
+            [],
+            {"HOLDFAST_DIGITS_BACKGROUND_SAVES": "yes"},
+            "HOLDFAST_DIGITS_BACKGROUND_SAVES is 'yes': write a whole number from 0 to 1.",
+        ),
+        ([], {"HOLDFAST_DIGITS_FAIL_AT_STEP": "1.5"}, "HOLDFAST_DIGITS_FAIL_AT_STEP is '1.5': write a whole"),
     ],
 )
 def test_an_option_that_can_not_be_used_is_named(
