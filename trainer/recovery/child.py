@@ -34,6 +34,7 @@ class Child:
     grace_seconds: float
     sigterm_received: bool = False
     stopped_because: str | None = None
+    expired: bool = False
     _kill_at: float | None = field(default=None, repr=False)
 
     @classmethod
@@ -88,6 +89,15 @@ class Child:
         self._kill_within(within_seconds)
         self._signal(signal.SIGTERM)
 
+    def expire(self, reason: str) -> None:
+        """End a program whose time is over as a preemption would: SIGTERM and the whole grace period."""
+        if self.expired or self.sigterm_received or self.stopped_because:
+            return  # it is ending already
+        self.expired = True
+        emit("signal", signal="SIGTERM", reason=reason, grace_seconds=self.grace_seconds)
+        self._begin_grace()
+        self._signal(signal.SIGTERM)
+
     def kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -96,11 +106,14 @@ class Child:
         first = not self.sigterm_received
         self.sigterm_received = True
         if first:
-            margin = min(MARGIN_SECONDS, self.grace_seconds * 0.2)
-            self._kill_within(self.grace_seconds - margin)
+            self._begin_grace()
             emit("signal", signal=signal.Signals(number).name, grace_seconds=self.grace_seconds)
         # A program may tell its workers itself: only it is signalled, not its group.
         self._signal(signal.SIGTERM)
+
+    def _begin_grace(self) -> None:
+        margin = min(MARGIN_SECONDS, self.grace_seconds * 0.2)
+        self._kill_within(self.grace_seconds - margin)
 
     def _kill_within(self, seconds: float) -> None:
         """Whichever comes first: a fenced program gets no grace period because SIGTERM arrives too."""

@@ -66,6 +66,7 @@ class Settings:
     program: tuple[str, ...]
     grace_seconds: float
     max_attempts_without_progress: int
+    deadline_seconds: float | None = None
 
 
 def termination_log(environ: Mapping[str, str]) -> Path | None:
@@ -88,10 +89,11 @@ def read_settings(environ: Mapping[str, str], arguments: Sequence[str]) -> Setti
         checkpoint_dir=checkpoint_dir,
         identity=Identity.from_environment(environ, checkpoint_dir),
         program=program,
-        grace_seconds=_seconds(environ, "HOLDFAST_GRACE_SECONDS", DEFAULT_GRACE_SECONDS),
+        grace_seconds=_seconds(environ, "HOLDFAST_GRACE_SECONDS", example=120) or DEFAULT_GRACE_SECONDS,
         max_attempts_without_progress=_whole(
             environ, "HOLDFAST_MAX_ATTEMPTS_WITHOUT_PROGRESS", DEFAULT_MAX_ATTEMPTS_WITHOUT_PROGRESS, least=1
         ),
+        deadline_seconds=_seconds(environ, "HOLDFAST_DEADLINE_SECONDS", example=14400),
     )
 
 
@@ -135,12 +137,13 @@ def _whole(environ: Mapping[str, str], name: str, default: int, least: int) -> i
     return int(text)
 
 
-def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
+def _seconds(environ: Mapping[str, str], name: str, example: int) -> float | None:
+    """A positive number of seconds, or None where the variable is not set."""
     text = environ.get(name, "").strip()
     if not text:
-        return default
+        return None
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) or float(text) <= 0:
         raise BadInput(
-            f"{name} is {environ[name]!r}: write seconds as a positive number, for example {default:g}."
+            f"{name} is {environ[name]!r}: write seconds as a positive number, for example {example}."
         )
     return float(text)

@@ -4,8 +4,9 @@ Sole owner of claim, exit code, last words and result.
 
 result there already?  verify it, exit 0 without starting the program
 claim a generation     the former one is fenced
+deadline passed?       exit 78
 N attempts, no step?   exit 77
-run the program        signals passed on, heartbeat, stopped when fenced
+run the program        signals passed on, heartbeat, stopped when fenced or at the deadline
 it is done?            publish artifacts, commit the result, verify it, exit 0
 """
 
@@ -26,6 +27,8 @@ from trainer.recovery import result as results
 from trainer.recovery.attempt import DIRECTORY, GENERATION
 from trainer.recovery.checkpoints import newest_sealed_step, sealed_steps
 from trainer.recovery.child import ENDING, WATCHED, Child
+from trainer.recovery.deadline import Deadline
+from trainer.recovery.deadline import of_run as deadline_of_run
 from trainer.recovery.errors import BadInput, Superseded, Unverified
 from trainer.recovery.events import emit, now
 from trainer.recovery.exit_codes import ExitCode, verdict
@@ -131,6 +134,9 @@ def _finished_before(settings: Settings) -> Ending | None:
 
 def _run(settings: Settings, generation: Generation, environ: Mapping[str, str]) -> Ending:
     start = newest_sealed_step(generation.work_dir)
+    deadline = deadline_of_run(generation, settings.identity.attempt, settings.deadline_seconds)
+    if deadline is not None and deadline.has_passed():
+        return Ending(ExitCode.BAD_INPUT, start, generation.number, deadline.sentence(start))
     idle = generations.attempts_without_progress(generation, start, settings.identity.attempt)
     generations.record_start(generation, start, settings.identity.fields())
     limit = settings.max_attempts_without_progress
@@ -144,13 +150,13 @@ def _run(settings: Settings, generation: Generation, environ: Mapping[str, str])
     variables = {**environ, GENERATION: str(generation.number), DIRECTORY: str(settings.checkpoint_dir)}
     child = Child.start(settings.program, variables, settings.grace_seconds)
     try:
-        code = child.run_to_end(TICK_SECONDS, _Pulse(generation, child).tick)
+        code = child.run_to_end(TICK_SECONDS, _Pulse(generation, child, deadline).tick)
     except BaseException:
         child.kill_group()  # nobody would watch it any more
         raise
     try:
         generation.check_current()
-        return _conclude(settings, generation, child, code, newest_sealed_step(generation.work_dir))
+        return _conclude(settings, generation, child, code, deadline)
     except OSError as error:
         if not child.sigterm_received:
             raise
@@ -165,11 +171,14 @@ class _Pulse:
 
     generation: Generation
     child: Child
+    deadline: Deadline | None = None
     _seen: list[int] = field(default_factory=list)
     _step: int = 0
 
     def tick(self) -> str | None:
         """Write the heartbeat, for the doctor only. Returns a reason to stop once another has taken over."""
+        if self.deadline is not None and self.deadline.has_passed():
+            self.child.expire("the run's deadline has passed")
         # A volume that is full or fails for a while stops no training, and a missing heartbeat is seen.
         with contextlib.suppress(OSError):
             if not self.generation.is_current():
@@ -191,15 +200,20 @@ class _Pulse:
         replace_whole(work_dir / HEARTBEAT, encode_json(beat), scratch=work_dir, durable=False)
 
 
-def _conclude(settings: Settings, generation: Generation, child: Child, code: int, step: int) -> Ending:
+def _conclude(
+    settings: Settings, generation: Generation, child: Child, code: int, deadline: Deadline | None
+) -> Ending:
+    step = newest_sealed_step(generation.work_dir)
     try:
         outcome = results.read_outcome(generation)
     except Unverified as error:
         message = f"What {settings.program[0]} handed over can not be used: {error}."
         return Ending(ExitCode.FAULT, step, generation.number, message)
-    decided = verdict(code, child.sigterm_received, outcome is not None)
+    decided = verdict(code, child.sigterm_received or child.expired, outcome is not None)
     if decided == ExitCode.DONE:
         return _commit(settings, generation, outcome or results.Outcome(step))
+    if decided == ExitCode.PREEMPTED and child.expired and deadline is not None:
+        return Ending(ExitCode.BAD_INPUT, step, generation.number, deadline.sentence(step))
     return Ending(decided, step, generation.number, _sentence(decided, code, step, settings))
 
 
