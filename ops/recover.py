@@ -59,8 +59,8 @@ class Situation:
 class Verdict:
     """The state in one sentence, and what may be done.
 
-    `may_taint`: the way out applies now. `unsafe`: Pods on the node, `namespace/name (why)`, which nothing keeps
-    from going on. `fenced`: the run's own Pod is. `may_untaint`: the taint is ours and the node is back.
+    `may_taint`: the way out applies now. `unsafe`: Pods on the node, `namespace/name (owner)`, that nothing
+    keeps from going on (the run's own too, where it has no supervisor). `fenced`: the run's own Pod is.
     """
 
     state: State
@@ -118,7 +118,7 @@ def _on_node(situation: Situation, pod: Object, node: Object, where: Mapping[str
         "since": since,
         "deletion_reason": deletion_reason(pod),
         "fenced": fenced,
-        "unsafe": tuple(unsafe_on(situation.on_node, situation.run)),
+        "unsafe": tuple(unsafe_on(situation.on_node)),
         **where,
     }
     if has_taint(node):
@@ -143,7 +143,7 @@ def _on_node(situation: Situation, pod: Object, node: Object, where: Mapping[str
         State.STUCK,
         f"{about}. Pod {where['pod']} is Terminating{reason}, and nobody confirms that it ended, so no new one "
         f"is made. {fence}",
-        may_taint=fenced,
+        may_taint=True,
         **known,
     )
 
@@ -189,8 +189,8 @@ def is_fenced(pod: Object) -> bool:
     )
 
 
-def unsafe_on(pods: Sequence[Object], run: str) -> list[str]:
-    """Pods of the node that would be removed with the run's, and might go on without any fence.
+def unsafe_on(pods: Sequence[Object]) -> list[str]:
+    """Pods of the node, `namespace/name (owner)`, that would be removed and might go on without any fence.
 
     Safe are: runs under our supervisor, Pods of DaemonSets and static ones (they belong to this node and have
     no replacement elsewhere), Pods that have ended, and our own readers of the volume.
@@ -200,7 +200,7 @@ def unsafe_on(pods: Sequence[Object], run: str) -> list[str]:
         labels = _at(pod, "metadata", "labels") or {}
         if _phase(pod) in ("Succeeded", "Failed") or ONLOOKER in labels:
             continue
-        if (RUN in labels and is_fenced(pod)) or labels.get(RUN) == run:
+        if RUN in labels and is_fenced(pod):
             continue
         owners = {owner.get("kind") for owner in _at(pod, "metadata", "ownerReferences") or []}
         if owners & {"DaemonSet", "Node"} or MIRROR in (_at(pod, "metadata", "annotations") or {}):
@@ -226,7 +226,6 @@ def taint_change(node: Object, run: str, now: datetime) -> dict[str, Any] | None
     """
     if has_taint(node):
         return None
-    # `timeAdded` is what the API server notes for NoExecute taints; without it the taint is read as just added.
     note = json.dumps({"run": run, "at": now.isoformat(timespec="seconds")}, sort_keys=True)
     return {
         "metadata": {"resourceVersion": _version(node), "annotations": {NOTE: note}},
