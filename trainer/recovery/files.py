@@ -3,7 +3,7 @@ interpose.
 
 They hold on a POSIX file system shared by the nodes (NFS, CephFS, Lustre, EFS). On NFS mount with
 `lookupcache=none` or a short `actimeo`: a client that still caches a renamed directory's name can write into
-it for that long. SMB has no hard links: there the exclusive create is O_EXCL.
+it for that long. SMB has no hard links: there a folder is renamed onto a name that may hold one already.
 """
 
 from __future__ import annotations
@@ -70,9 +70,8 @@ def write_new(path: Path, content: bytes, durable: bool = True) -> None:
 def create_exclusively(path: Path, content: bytes, scratch: Path) -> bool:
     """Create `path` whole and durable, unless it exists: True for exactly one of any number of callers.
 
-    The content is written below `scratch` and linked, so that no reader ever sees half of it. Without hard
-    links the file itself is created exclusively, and a reader may see it grow. On NFS a `link` can report
-    EEXIST after it succeeded (the reply was lost): the link count tells.
+    The content is written below `scratch` and linked, so that no reader ever sees half of it. On NFS a `link`
+    can report EEXIST after it succeeded (the reply was lost): the link count tells.
     """
     temporary = scratch / f"tmp-{path.name}-{secrets.token_hex(8)}"
     write_new(temporary, content)
@@ -85,7 +84,7 @@ def create_exclusively(path: Path, content: bytes, scratch: Path) -> bool:
         except OSError as error:
             if error.errno not in NO_HARD_LINKS:
                 raise
-            won = _create_in_place(path, content)
+            won = _create_by_folder(path, content, scratch)
     finally:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
@@ -93,12 +92,30 @@ def create_exclusively(path: Path, content: bytes, scratch: Path) -> bool:
     return won
 
 
-def _create_in_place(path: Path, content: bytes) -> bool:
+def _create_by_folder(path: Path, content: bytes, scratch: Path) -> bool:
+    """Without hard links: whose folder is renamed to `PATH.first` before the others' has won.
+
+    Everybody then writes that content. A rename onto a folder that is not empty fails everywhere. An O_EXCL create of the file itself would be as
+    exclusive, but a crash in the middle of it leaves half a file that nobody may replace.
+    """
+    first, ours = path.with_name(f"{path.name}.first"), scratch / f"tmp-{path.name}-{secrets.token_hex(8)}"
+    os.mkdir(ours)
     try:
-        write_new(path, content)
-    except FileExistsError:
-        return False
-    return True
+        write_new(ours / "content", content)
+        fsync_path(ours)
+        try:
+            os.rename(ours, first)
+        except OSError:
+            # The errno differs between file systems, and a reply may have been lost: what is there tells.
+            if not os.path.lexists(first / "content"):
+                raise
+        fsync_path(path.parent)
+    finally:
+        remove_tree(ours)
+    winners = (first / "content").read_bytes()
+    if not os.path.lexists(path):
+        replace_whole(path, winners, scratch)
+    return path.read_bytes() == content
 
 
 def replace_whole(path: Path, content: bytes, scratch: Path, durable: bool = True) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import threading
 from collections.abc import Callable
@@ -139,7 +140,7 @@ def test_an_artifact_outside_of_the_run_is_refused(claim: Claim, run_dir: Path) 
         results.verify(run_dir, result)
 
 
-def test_without_hard_links_the_file_itself_is_created_exclusively(
+def test_without_hard_links_the_first_one_wins_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unsupported(*arguments: object) -> None:
@@ -168,8 +169,9 @@ def test_a_link_that_succeeded_although_nfs_says_it_exists_counts_as_ours(
     assert create_exclusively(tmp_path / "result", b"ours", tmp_path)
 
 
+@pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_volume_that_fills_up_leaves_no_half_a_result(
-    claim: Claim, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+    claim: Claim, run_dir: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     attempt = claim()
     outcome = finished(attempt)
@@ -177,10 +179,10 @@ def test_a_volume_that_fills_up_leaves_no_half_a_result(
     def unsupported(*arguments: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    real = os.write
+    real, writes = os.write, itertools.count()
 
     def fills_up(descriptor: int, content: bytes) -> int:
-        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("/result.json"):
+        if "/tmp-result.json" in os.readlink(f"/proc/self/fd/{descriptor}") and next(writes) == number:
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(descriptor, content)
 
