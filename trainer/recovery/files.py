@@ -95,8 +95,9 @@ def create_exclusively(path: Path, content: bytes, scratch: Path) -> bool:
 def _create_by_folder(path: Path, content: bytes, scratch: Path) -> bool:
     """Without hard links: whose folder is renamed to `PATH.first` before the others' has won.
 
-    Everybody then writes that content. A rename onto a folder that is not empty fails everywhere. An O_EXCL create of the file itself would be as
-    exclusive, but a crash in the middle of it leaves half a file that nobody may replace.
+    Everybody then writes that content. A rename onto a folder that is not empty fails everywhere. An O_EXCL
+    create of the file itself would be as exclusive, but a crash in the middle of it leaves half a file that
+    nobody may replace.
     """
     first, ours = path.with_name(f"{path.name}.first"), scratch / f"tmp-{path.name}-{secrets.token_hex(8)}"
     os.mkdir(ours)
