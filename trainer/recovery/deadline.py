@@ -1,6 +1,7 @@
 """The deadline of a whole run, counted over all its Pods from the first claim of the declared attempt.
 
-A Job has `activeDeadlineSeconds` for this. A JobSet makes a new Job for each restart, where that starts again.
+A Job has `activeDeadlineSeconds` for this. A JobSet makes a new Job for each restart, where that counts
+anew.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from trainer.recovery.generation import Generation
 
 @dataclass(frozen=True)
 class Deadline:
-    """`seconds` is the whole run's allowance, `began` its first claim (UTC), `ends_at` on the monotonic clock."""
+    """seconds: the whole run's allowance. began: its first claim (UTC). ends_at: on the monotonic clock."""
 
     seconds: float
     began: datetime
@@ -46,7 +47,9 @@ def of_run(generation: Generation, attempt: int, seconds: float | None) -> Deadl
     now = datetime.now(UTC)
     records = generations.claims(generation.run_dir).values()
     known = [
-        at for record in records if record.get("attempt") == attempt and (at := _claimed_at(record)) is not None
+        at
+        for record in records
+        if record.get("attempt") == attempt and (at := _claimed_at(record)) is not None
     ]
     began = min((at for at in known if at <= now), default=now)
     return Deadline(seconds, began, time.monotonic() + seconds - (now - began).total_seconds())

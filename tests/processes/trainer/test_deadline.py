@@ -28,7 +28,9 @@ def claimed(run_dir: Path, *records: dict[str, Any] | bytes) -> None:
     """Claims of generations 1, 2, … as earlier Pods left them."""
     (run_dir / "claims").mkdir(parents=True)
     for number, record in enumerate(records, start=1):
-        content = record if isinstance(record, bytes) else json.dumps({"run_id": "run-001", **record}).encode()
+        content = (
+            record if isinstance(record, bytes) else json.dumps({"run_id": "run-001", **record}).encode()
+        )
         (run_dir / "claims" / f"{number:06d}.json").write_bytes(content)
     (run_dir / f"generation-{len(records)}").mkdir()
 
@@ -76,7 +78,18 @@ def test_a_finished_run_is_done_whatever_its_deadline(here: Here, run_dir: Path)
         b"\x00\xff torn",
         b"",
     ],
-    ids=["future", "words", "number", "null", "list", "beyond the calendar", "absent", "odd", "torn", "empty"],
+    ids=[
+        "future",
+        "words",
+        "number",
+        "null",
+        "list",
+        "beyond the calendar",
+        "absent",
+        "odd",
+        "torn",
+        "empty",
+    ],
 )
 def test_a_claim_that_does_not_tell_its_time_never_ends_a_run_early(
     here: Here, run_dir: Path, record: dict[str, Any] | bytes
@@ -112,7 +125,9 @@ def test_at_the_deadline_the_program_saves_in_its_grace_period_and_the_run_ends_
     assert f"deadlineSeconds is 1.5, its first attempt began at {datetime.now(UTC):%Y-}" in words["message"]
     [told] = supervised.events("signal")
     assert (told["signal"], told["reason"]) == ("SIGTERM", "the run's deadline has passed")
-    assert supervised.run(supervised.program(steps=1000), HOLDFAST_DEADLINE_SECONDS="1.5") == ExitCode.BAD_INPUT
+    assert (
+        supervised.run(supervised.program(steps=1000), HOLDFAST_DEADLINE_SECONDS="1.5") == ExitCode.BAD_INPUT
+    )
     assert supervised.trained()[-1] == last, "nothing was trained after the deadline"
     assert supervised.run(supervised.program(steps=last + 1), HOLDFAST_ATTEMPT="2") == 0
     assert supervised.trained()[-1] == last + 1, "the retry goes on from the saved step"
@@ -136,7 +151,9 @@ def test_a_program_that_finishes_in_the_grace_period_has_its_result_committed(
     assert result is not None and result.step == 7
 
 
-def test_a_program_that_ignores_the_deadline_is_killed_and_the_run_ends_with_78(supervised: Supervised) -> None:
+def test_a_program_that_ignores_the_deadline_is_killed_and_the_run_ends_with_78(
+    supervised: Supervised,
+) -> None:
     script = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(30)"
     limits = {"HOLDFAST_DEADLINE_SECONDS": "0.5", "HOLDFAST_GRACE_SECONDS": "1"}
     assert supervised.run([sys.executable, "-c", script], **limits) == ExitCode.BAD_INPUT
@@ -153,9 +170,7 @@ def test_a_program_that_ends_with_0_at_the_deadline_without_an_outcome_is_not_ta
 
 
 def test_a_preemption_before_the_deadline_stays_one(supervised: Supervised) -> None:
-    process = supervised.start(
-        supervised.program(steps=1000), PACE="0.05", HOLDFAST_DEADLINE_SECONDS="3600"
-    )
+    process = supervised.start(supervised.program(steps=1000), PACE="0.05", HOLDFAST_DEADLINE_SECONDS="3600")
     supervised.wait_for(lambda: len(supervised.trained()) >= 2, "step 2")
     process.send_signal(signal.SIGTERM)
     assert supervised.end(process) == ExitCode.PREEMPTED
@@ -164,5 +179,7 @@ def test_a_preemption_before_the_deadline_stays_one(supervised: Supervised) -> N
 @pytest.mark.parametrize("value", ["0", "-1", "4h", "inf", "1e3"])
 def test_a_deadline_that_is_no_time_is_refused(here: Here, value: str) -> None:
     assert here.run("exit 0", HOLDFAST_DEADLINE_SECONDS=value) == ExitCode.BAD_INPUT
-    sentence = f"HOLDFAST_DEADLINE_SECONDS is '{value}': write seconds as a positive number, for example 14400"
+    sentence = (
+        f"HOLDFAST_DEADLINE_SECONDS is '{value}': write seconds as a positive number, for example 14400"
+    )
     assert sentence in here.message()
