@@ -10,21 +10,19 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trainer.recovery.errors import Unverified
 from trainer.recovery.events import now
-from trainer.recovery.files import check_depth, fsync_path, open_plain, parse_json
+from trainer.recovery.files import check_depth, fsync_path, parse_json
+from trainer.recovery.parallel import Workers
 
 NAME = "manifest.json"
 FORMAT = "holdfast.checkpoint/1"
 CHUNK_BYTES = 64 * 1024 * 1024
-READ_BYTES = 4 * 1024 * 1024
-MOST_THREADS = 16  # a container sees all cores of a large node, and each thread holds READ_BYTES
 
 
 @dataclass(frozen=True)
@@ -157,11 +155,11 @@ def describe_files(folder: Path, chunk_bytes: int = CHUNK_BYTES) -> tuple[FileEn
     """
     files, folders = _walk(folder)
     sizes = [os.stat(path).st_size for path in files]
-    with _pool(len(files), sum(sizes)) as pool:
-        flushed = [pool.submit(fsync_path, path) for path in files]
-        hashed = [
-            _submit_chunks(pool, path, size, chunk_bytes) for path, size in zip(files, sizes, strict=True)
-        ]
+    with Workers(len(files), sum(sizes)) as workers:
+        flushed, hashed = [], []
+        for path, size in zip(files, sizes, strict=True):
+            flushed.append(workers.flush(path))
+            hashed.append(workers.hash_chunks(path, size, chunk_bytes))
         entries = tuple(
             FileEntry(path.relative_to(folder).as_posix(), size, tuple(future.result() for future in futures))
             for path, size, futures in zip(files, sizes, hashed, strict=True)
@@ -199,60 +197,15 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
 def verify(folder: Path, manifest: Manifest) -> None:
     """Read every file and compare every chunk, on all cores. Raises Unverified naming a file that differs."""
     check_sizes(folder, manifest)
-    with _pool(len(manifest.files), manifest.size) as pool:
+    with Workers(len(manifest.files), manifest.size) as workers:
         pending = [
-            (entry, _submit_chunks(pool, folder / entry.path, entry.size, manifest.chunk_bytes))
+            (entry, workers.hash_chunks(folder / entry.path, entry.size, manifest.chunk_bytes))
             for entry in manifest.files
         ]
         for entry, futures in pending:
-            found = tuple(future.result() for future in futures)
-            if found != entry.chunks:
-                number = next(
-                    (
-                        i
-                        for i, pair in enumerate(zip(found, entry.chunks, strict=False))
-                        if pair[0] != pair[1]
-                    ),
-                    0,
-                )
-                raise Unverified(f"{entry.path} differs from its hash in chunk {number}")
-
-
-class _Inline(Executor):
-    """Does the work where it is asked for: starting threads takes longer than one small file."""
-
-    def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        try:
-            done.set_result(function(*arguments, **options))
-        except Exception as error:  # raised by `result`, as with a pool
-            done.set_exception(error)
-        return done
-
-
-def _pool(files: int, size: int) -> Executor:
-    if files <= 1 and size <= READ_BYTES:
-        return _Inline()
-    threads = min(MOST_THREADS, max(2, os.cpu_count() or 1))
-    return ThreadPoolExecutor(max_workers=threads, thread_name_prefix="hash")
-
-
-def _submit_chunks(pool: Executor, path: Path, size: int, chunk_bytes: int) -> list[Future[str]]:
-    return [
-        pool.submit(_hash_chunk, path, start, min(chunk_bytes, size - start))
-        for start in range(0, size, chunk_bytes)
-    ]
-
-
-def _hash_chunk(path: Path, start: int, length: int) -> str:
-    # hashlib lets go of the interpreter lock for large buffers, so threads use all cores.
-    content = hashlib.sha256()
-    with open(open_plain(path), "rb", buffering=0) as stream:
-        stream.seek(start)
-        while length > 0 and (part := stream.read(min(READ_BYTES, length))):
-            content.update(part)
-            length -= len(part)
-    return content.hexdigest()
+            for number, (future, expected) in enumerate(zip(futures, entry.chunks, strict=True)):
+                if future.result() != expected:
+                    raise Unverified(f"{entry.path} differs from its hash in chunk {number}")
 
 
 def _walk(folder: Path) -> tuple[list[Path], list[Path]]:

@@ -17,6 +17,7 @@ from trainer.recovery import generation as generations
 from trainer.recovery import manifest as manifests
 from trainer.recovery.checkpoints import newest_sealed_step
 from trainer.recovery.files import replace_whole
+from trainer.recovery.parallel import FLUSHES_AT_ONCE, MOST_THREADS, Workers
 
 Claim = Callable[[], Attempt]
 
@@ -359,8 +360,14 @@ def test_a_cursor_with_numbers_for_keys_verifies_when_it_is_read(claim: Claim) -
     assert found is not None and found.manifest.cursor == {"10": "a", "2": "b"}
 
 
-def test_threads_are_bounded_on_a_node_of_many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_are_bounded_on_a_node_of_many_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 256)
-    with manifests._pool(files=1000, size=1) as pool:
-        assert pool._max_workers == manifests.MOST_THREADS  # type: ignore[attr-defined]
-    assert threading.active_count() < 64
+    before = threading.active_count()
+    (tmp_path / "state").write_bytes(bytes(1000))
+    with Workers(files=1000, size=1000) as workers:
+        hashed = workers.hash_chunks(tmp_path / "state", 1000, chunk_bytes=1)
+        flushed = [workers.flush(tmp_path / "state") for _ in range(1000)]
+        assert threading.active_count() - before <= MOST_THREADS + FLUSHES_AT_ONCE
+    assert len({future.result() for future in hashed}) == 1 and flushed[-1].done()
