@@ -228,8 +228,12 @@ def _take_over(generation: Generation) -> None:
             else:
                 os.mkdir(generation.work_dir)
             break
-        except FileNotFoundError:
-            continue  # another claimant renamed it first: look again who is the newest
+        except (FileNotFoundError, FileExistsError):
+            # An NFS client that sent it again, because the answer was lost, hears that too. Only who claimed
+            # this number makes this name.
+            if _is_folder(generation.work_dir):
+                break
+            # Another claimant renamed it first: look again who is the newest.
     fsync_path(run_dir)
     # A claim newer than ours may have looked for directories before ours appeared; then it is the one that
     # counts.
