@@ -7,6 +7,7 @@ import os
 import pulumi
 
 from components.gpu_operator import GpuOperator, GpuOperatorArgs
+from components.job_set import JobSetController, JobSetControllerArgs
 from components.node_pools import GpuNodePoolArgs, create_node_pool
 from components.planning.outputs import stack_outputs
 from components.planning.stack import plan_stack
@@ -34,9 +35,11 @@ pools = {pool.name: create_node_pool(kinds[pool.name], GpuNodePoolArgs(pool, clu
 operator = None
 if plan.operator:
     operator = GpuOperator("gpu-operator", GpuOperatorArgs(plan.operator, cluster, tuple(pools.values())))
+job_set = JobSetController("jobset", JobSetControllerArgs(plan.job_set, cluster)) if plan.job_set else None
 teams = {team.name: Team(team.name, TeamArgs(team, cluster)) for team in plan.teams}
 for run in plan.runs:
     needs = [teams[run.team], pools[run.pool], *([operator] if operator else [])]
+    needs += [job_set] if job_set and run.controller == "jobset" else []
     TrainingRun(f"{run.team}-{run.id}", TrainingRunArgs(run, cluster, needs))
 
 for name, value in stack_outputs(plan).items():

@@ -16,8 +16,8 @@ def local_chart(chart: str) -> Path | None:
     return Path(chart) if chart.startswith(("./", "../", "/")) else None
 
 
-def fingerprint(path: Path, version: str) -> str:
-    """Hash of the chart's files, names included: 16 hex digits.
+def fingerprint(path: Path, version: str, setting: str = "gpuOperator") -> str:
+    """Hash of the chart's files, names included: 16 hex digits. `setting` is the section that names the chart.
 
     Raises RunError if there is no chart at `path`, or if it has another version than `version`.
     """
@@ -26,14 +26,14 @@ def fingerprint(path: Path, version: str) -> str:
     manifest = path / "Chart.yaml"
     if not manifest.is_file():
         raise pulumi.RunError(
-            f"holdfast:gpuOperator.chart.path = {path}: there is no Helm chart (no Chart.yaml). "
+            f"holdfast:{setting}.chart.path = {path}: there is no Helm chart (no Chart.yaml). "
             "Write the folder of the chart, relative to the project, or a packed chart (.tgz)."
         )
     # Helm ignores the wanted version of a folder: the state would tell another one than the configuration.
     found = str(yaml.safe_load(manifest.read_text(encoding="utf-8")).get("version"))
     if found != version:
         raise pulumi.RunError(
-            f"holdfast:gpuOperator.chart.version = {version}: the chart in {path} has version {found}. "
+            f"holdfast:{setting}.chart.version = {version}: the chart in {path} has version {found}. "
             f"Write version: {found}, or the folder of version {version}."
         )
     files = (file for file in path.rglob("*") if file.is_file() and not IGNORED & set(file.parts))

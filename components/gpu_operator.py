@@ -9,9 +9,9 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from components.chart_source import fingerprint, local_chart
 from components.cluster_resources.gpu_readiness import GpuReadiness
 from components.node_pools import GpuNodePool
+from components.pinned_release import pinned_release
 from components.planning.operator_plan import ExpectedPool, OperatorPlan
 from components.provider import ClusterAccess
 
@@ -45,7 +45,8 @@ class GpuOperator(pulumi.ComponentResource):
             metadata={"name": plan.namespace, "labels": dict(plan.namespace_labels)},
             opts=pulumi.ResourceOptions(parent=self),
         )
-        self._release = self._install(name, args)
+        # GpuReadiness waits for the Deployment and all operands, and says what is missing.
+        self._release = pinned_release(name, plan, "gpuOperator", self, [self._namespace, *args.pools])
         self._readiness = self._wait(name, args)
         self.namespace = self._release.namespace
         self.version = self._release.version
@@ -58,37 +59,6 @@ class GpuOperator(pulumi.ComponentResource):
                 "runtimeClass": self.runtime_class,
                 "ready": self.ready,
             }
-        )
-
-    def _install(self, name: str, args: GpuOperatorArgs) -> k8s.helm.v3.Release:
-        plan = args.plan
-        folder = local_chart(plan.chart)
-        return k8s.helm.v3.Release(
-            name,
-            name=plan.release_name,
-            namespace=plan.namespace,
-            # A path stays as written: the provider runs in the project's folder, and an absolute path would
-            # enter the state.
-            chart=plan.chart,
-            version=plan.version,
-            repository_opts={"repo": plan.repository_url} if plan.repository_url else None,
-            values=dict(plan.values),
-            # An edited chart of the same version is no diff for the provider (it compares inputs), so its
-            # hash is an input.
-            description=f"chart files {fingerprint(folder, plan.version)}" if folder else None,
-            # Bounds the hooks (the chart upgrades its CRDs in one); the default of 300 s is too short
-            # (pulumi-kubernetes#4389).
-            timeout=plan.timeout_seconds,
-            # Helm's own wait is silent, ends in "context deadline exceeded", and knows nothing of the
-            # operands, which the operator makes. GpuReadiness waits for the Deployment and all of them, and
-            # says what is missing.
-            skip_await=True,
-            # Atomic would uninstall a failed release, and with it the Pods and events that say why it failed.
-            atomic=False,
-            # Only acts on a failed upgrade, where it deletes the new objects: the next upgrade then starts
-            # from a known state.
-            cleanup_on_fail=True,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[self._namespace, *args.pools]),
         )
 
     def _wait(self, name: str, args: GpuOperatorArgs) -> GpuReadiness:

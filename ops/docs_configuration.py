@@ -50,10 +50,6 @@ ALSO: Mapping[str, str] = {
     "Taint.value": "Value of the taint; the tolerations get the same one.",
     "Taint.effect": "What the taint does to Pods that do not tolerate it.",
     "GpuOperatorSettings.namespace": "Namespace of the operator. It is labelled for privileged Pods.",
-    "ChartSource.repository": "URL of a Helm repository.",
-    "ChartSource.name": "Name of the chart in the repository.",
-    "ChartSource.oci": "Reference in an OCI registry, such as `oci://host/path/gpu-operator`.",
-    "ChartSource.version": "Exact version of the chart.",
     "TeamSettings.name": "Name of the team; runs refer to it.",
     "TeamSettings.quota": "Changes to the default quota, key by key. Default: "
     + ", ".join(f"`{key}: {value}`" for key, value in DEFAULT_QUOTA.items())

@@ -23,6 +23,8 @@ REHEARSAL_STAND_IN = {
     REHEARSAL_VARIABLE: "/nowhere/kubeconfig",
     "HOLDFAST_TRAINER_IMAGE": "docker.io/holdfast/trainer@sha256:" + "0" * 64,
     "HOLDFAST_OPERATOR_IMAGE": "docker.io/holdfast/rehearsal-gpu-operator@sha256:" + "0" * 64,
+    "HOLDFAST_JOBSET_CHART": "/nowhere/jobset",
+    "HOLDFAST_JOBSET_DIGEST": "0" * 64,
 }
 
 

@@ -28,6 +28,9 @@ class Cluster(Protocol):
         precondition.
         """
 
+    def create(self, path: str, body: Json, **query: str) -> Json | None:
+        """POST. None: what should hold the object does not exist, such as its namespace."""
+
     def delete(self, path: str, body: Json) -> Json | None: ...
 
 
@@ -79,6 +82,9 @@ class _ApiCluster:
 
     def patch(self, path: str, body: Json) -> Json | None:
         return self._call("PATCH", path, body=body, content_type="application/merge-patch+json")
+
+    def create(self, path: str, body: Json, **query: str) -> Json | None:
+        return self._call("POST", path, query=query, body=body, content_type="application/json")
 
     def delete(self, path: str, body: Json) -> Json | None:
         return self._call("DELETE", path, body=body, content_type="application/json")
@@ -133,12 +139,14 @@ class _ApiCluster:
         if status == 409:
             raise ChangedMeanwhile(message)
         if status in (401, 403):
+            needed = " (nodes: list and patch)" if path.startswith("/api/v1/nodes") else ""
             raise ClusterProblem(
                 f"{self._where} refuses {method} {path}: {message or status}. "
-                "Use a context whose user may do this, or grant it (nodes: list and patch)."
+                f"Use a context whose user may do this, or grant it{needed}.",
+                message,
             )
         kind = ClusterUnreachable if status == 429 or status >= 500 else ClusterProblem
-        raise kind(f"{self._where} answers {method} {path} with {status}: {message}.")
+        raise kind(f"{self._where} answers {method} {path} with {status}: {message}.", message)
 
 
 def _message(data: bytes | str | None) -> str:

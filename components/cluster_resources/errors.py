@@ -14,6 +14,11 @@ R = TypeVar("R")
 class ClusterProblem(Exception):
     """A state of the cluster that a person has to change. The text says what, where, and what to do."""
 
+    def __init__(self, text: str, answer: str = "") -> None:
+        super().__init__(text)
+        self.answer = answer
+        """The API server's own words, if it answered."""
+
 
 class ClusterUnreachable(ClusterProblem):
     """The API server does not answer, or answers that it can not serve now. May pass by itself."""

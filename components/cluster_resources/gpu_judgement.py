@@ -14,6 +14,7 @@ from typing import Any
 
 from components.cluster_resources.gpu_snapshot import GPU, DaemonSet, Node, Pod, Snapshot
 from components.cluster_resources.membership import taint_text
+from components.cluster_resources.waiting import Verdict
 
 VALIDATOR = "nvidia-operator-validator"
 DEVICE_PLUGIN = "nvidia-device-plugin-daemonset"
@@ -84,20 +85,6 @@ class Expectation:
             nfd_daemonsets=tuple(props["nfdDaemonSets"]),
             absent_daemonsets=tuple(props["absentDaemonSets"]),
         )
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """`ready`, or what is waited for and what waiting can not heal. Sentences are stable while nothing
-    changes.
-    """
-
-    waiting: tuple[str, ...]
-    faults: tuple[str, ...]
-
-    @property
-    def ready(self) -> bool:
-        return not self.waiting and not self.faults
 
 
 def judge(snapshot: Snapshot, expectation: Expectation) -> Verdict:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 PREFIX = "holdfast.dev"
+SPOT_LABEL = f"{PREFIX}/spot"
+"""Node label of pools whose nodes may be taken away at any time; the policy pack knows it too."""
 
 
 def environment_labels(environment: str) -> dict[str, str]:

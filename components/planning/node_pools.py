@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from components.planning.labels import SPOT_LABEL
 from components.planning.ownership import PoolOwnership
 from components.settings.node_pool import NodePoolSettings, Taint
 
@@ -24,6 +25,8 @@ class NodePoolPlan:
     taint: Taint
     """The taint that the stack adds to the nodes."""
     gpus_per_node: int
+    spot: bool
+    """The nodes may be taken away at any time."""
     ownership: PoolOwnership
 
     @property
@@ -55,8 +58,9 @@ def plan_node_pool(pool: NodePoolSettings, ownership: PoolOwnership) -> NodePool
         name=pool.name,
         match_labels=dict(pool.select_nodes.match_labels),
         node_names=pool.select_nodes.names,
-        labels=dict(pool.labels),
+        labels={**pool.labels, **({SPOT_LABEL: "true"} if pool.spot else {})},
         taint=pool.taint,
         gpus_per_node=pool.gpus_per_node,
+        spot=pool.spot,
         ownership=ownership,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from components.planning.job_set import child_job_name
 from components.planning.node_pools import NodePoolPlan
 from components.planning.run import RunPlan
 from components.planning.stack import StackPlan
@@ -31,6 +32,7 @@ def _pool(pool: NodePoolPlan) -> dict[str, Any]:
         "labels": dict(pool.labels),
         "taint": str(pool.taint),
         "gpusPerNode": pool.gpus_per_node,
+        "spot": pool.spot,
         "profile": pool.ownership.profile,
         "runtimeClass": pool.runtime_class,
         "owners": {
@@ -52,6 +54,7 @@ def _team(team: TeamPlan) -> dict[str, Any]:
 def _run(plan: StackPlan, run: RunPlan) -> dict[str, Any]:
     return {
         "namespace": run.namespace,
+        "controller": run.controller,
         "job": run.job_name,
         "image": run.image,
         "checkpointDir": run.checkpoint_dir,
@@ -63,4 +66,5 @@ def _run(plan: StackPlan, run: RunPlan) -> dict[str, Any]:
 
 
 def _follow(plan: StackPlan, run: RunPlan) -> str:
-    return f"kubectl --context {plan.context} --namespace {run.namespace} logs --follow job/{run.job_name}"
+    job = child_job_name(run.job_name) if run.controller == "jobset" else run.job_name
+    return f"kubectl --context {plan.context} --namespace {run.namespace} logs --follow job/{job}"

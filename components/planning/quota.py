@@ -40,6 +40,7 @@ def run_demand(run: RunSettings) -> dict[str, Decimal]:
         "pods": Decimal(1),
         "count/pods": Decimal(1),
         "count/jobs.batch": Decimal(1),
+        "count/jobsets.jobset.x-k8s.io": Decimal(run.controller == "jobset"),
     }
 
 

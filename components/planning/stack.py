@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from components.planning import extra_values
+from components.planning.job_set_controller import JobSetPlan, plan_job_set
 from components.planning.node_pools import NodePoolPlan, plan_node_pool
 from components.planning.operator_plan import OperatorPlan
 from components.planning.operator_values import plan_operator
@@ -27,6 +28,8 @@ class StackPlan:
     pools: tuple[NodePoolPlan, ...]
     operator: OperatorPlan | None
     """None where the pools' profiles bring everything themselves."""
+    job_set: JobSetPlan | None
+    """None where no run needs the JobSet controller."""
     teams: tuple[TeamPlan, ...]
     runs: tuple[RunPlan, ...]
     """In the order of the configuration, cancelled ones included."""
@@ -46,6 +49,7 @@ def plan_stack(settings: StackSettings) -> StackPlan:
         cluster_identifier=settings.cluster.cluster_identifier,
         pools=tuple(pools.values()),
         operator=plan_operator(environment, operator, settings.node_pools, profile) if profile else None,
+        job_set=plan_job_set(environment, settings.job_set, settings.runs),
         teams=tuple(plan_team(team, environment) for team in settings.teams),
         runs=tuple(plan_run(run, teams[run.team], pools[run.pool], environment) for run in settings.runs),
         warnings=tuple(_warnings(settings)),
@@ -66,6 +70,7 @@ def _warnings(settings: StackSettings) -> Iterator[str]:
     served = operator_profile(settings.node_pools)
     if served:
         yield from extra_values.warnings(settings.gpu_operator, served, settings.node_pools)
+    yield from _spot_warnings(settings)
     for team in settings.teams:
         demands = [run_demand(run) for run in settings.runs if run.team == team.name and not run.cancelled]
         for short in quota_fit(together(demands), team.hard_quota):
@@ -73,4 +78,15 @@ def _warnings(settings: StackSettings) -> Iterator[str]:
                 f'teams "{team.name}": its {len(demands)} runs together need {short.needed} of {short.key},'
                 f" and the quota has {short.allowed}. They will run one after another, and Kubernetes retries"
                 " the waiting ones only every few minutes."
+            )
+
+
+def _spot_warnings(settings: StackSettings) -> Iterator[str]:
+    spot = {pool.name for pool in settings.node_pools if pool.spot}
+    for run in settings.runs:
+        if run.pool in spot and run.controller == "job" and not run.cancelled:
+            yield (
+                f'runs "{run.id}": pool "{run.pool}" has nodes that may be taken away at any time, and a plain'
+                " Job's controller waits longer after each preemption: 10, 20, 40 … 600 s, for the whole run,"
+                " until a new Job. Write controller: jobset, which makes the next Pod at once."
             )

@@ -148,6 +148,8 @@ def _rules() -> list[dict[str, Any]]:
     return [
         {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": [*_READ, "create", "delete"]},
         {"apiGroups": ["batch"], "resources": ["jobs/status"], "verbs": ["get"]},
+        {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": [*_READ, "create", "delete"]},
+        {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets/status"], "verbs": ["get"]},
         {
             "apiGroups": [""],
             "resources": [

@@ -92,10 +92,20 @@ def _access_mode(value: Any) -> Any:
     raise refusal("it is not the name of an access mode", "write ReadWriteMany")
 
 
+def _install(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise refusal(
+            "it is a boolean, and there are more than two ways",
+            "write always" if value else "write existing if the cluster has the controller, or never",
+        )
+    return value
+
+
 PoolKind = Annotated[
     Literal["self-managed"], BeforeValidator(_later("self-managed", _CLOUD_POOLS, "kind of node pool"))
 ]
 RunController = Literal["job", "jobset"]
+JobSetInstall = Annotated[Literal["auto", "always", "existing", "never"], BeforeValidator(_install)]
 StorageKind = Annotated[
     Literal["existing-class"],
     BeforeValidator(_later("existing-class", _STORAGE_KINDS, "kind of checkpoint storage")),

@@ -8,6 +8,8 @@ from pathlib import PurePosixPath
 
 from components.settings.draft import Draft
 from components.settings.explain import closest
+from components.settings.formats import LONGEST_RUN_ID
+from components.settings.job_set import DEFAULT_NAMESPACE
 from components.settings.problems import Problem, full_key, show
 from components.settings.quantity import parse
 from components.settings.run import CHECKPOINT_ROOT, RESERVED_MOUNTS, RunSettings
@@ -21,12 +23,14 @@ _OUR_ANNOTATIONS = (
     "karpenter.sh/do-not-disrupt",
     "pulumi.com/skipAwait",
 )
+# Source: kubernetes-sigs/jobset, pkg/webhooks/jobset_webhook.go, ValidateCreate: 63 characters for a Pod's name.
+LONGEST_JOBSET_RUN_ID = LONGEST_RUN_ID - len("-trainer-0-0-abcde")
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 
 
 def problems(draft: Draft) -> list[Told]:
     """Every problem between settings that are valid one by one."""
-    return [*_pools(draft), *_teams(draft), *_runs(draft)]
+    return [*_pools(draft), *_job_set(draft), *_teams(draft), *_runs(draft)]
 
 
 def told(path: Path, value: object, reason: str, fix: str) -> Told:
@@ -86,6 +90,30 @@ def _pools(draft: Draft) -> Iterator[Told]:
             )
 
 
+def _job_set(draft: Draft) -> Iterator[Told]:
+    settings = draft.job_set
+    if settings is None:
+        return
+    given = [key for key, is_given in (
+        ("chart", settings.chart != type(settings.chart)()), ("extraValues", bool(settings.extra_values))
+    ) if is_given]  # fmt: skip
+    if settings.install in ("existing", "never") and given:
+        yield told(
+            ("jobSet", "install"),
+            settings.install,
+            f"the stack does not install the controller, so {' and '.join(given)} would have no effect",
+            f"remove {' and '.join(given)}, or write auto or always",
+        )
+    operator = draft.gpu_operator
+    if operator and settings.namespace == operator.namespace and settings.install in ("auto", "always"):
+        yield told(
+            ("jobSet", "namespace"),
+            settings.namespace,
+            "this is the GPU Operator's namespace, which allows privileged Pods",
+            f"write a namespace of its own, such as {DEFAULT_NAMESPACE}",
+        )
+
+
 def _teams(draft: Draft) -> Iterator[Told]:
     yield from _repeated("teams", "name", ((index, team.name) for index, team in draft.teams.items()))
     first: dict[str, int] = {}
@@ -108,6 +136,13 @@ def _teams(draft: Draft) -> Iterator[Told]:
                 "this is the GPU Operator's namespace, which allows privileged Pods",
                 "give the team its own namespace",
             )
+        if draft.job_set and namespace == draft.job_set.namespace:
+            yield told(
+                ("teams", index, field),
+                namespace,
+                "this is the JobSet controller's namespace, whose webhook the team's rules would cut off",
+                "give the team its own namespace",
+            )
 
 
 def _runs(draft: Draft) -> Iterator[Told]:
@@ -116,6 +151,8 @@ def _runs(draft: Draft) -> Iterator[Told]:
         path: Path = ("runs", index)
         yield from _reference(path, "team", run.team, draft.team_names, "teams")
         yield from _reference(path, "pool", run.pool, draft.pool_names, "nodePools")
+        if run.controller == "jobset":
+            yield from _as_job_set(path, run, draft)
         yield from _resources(path, run, draft)
         yield from _program(path, run)
         yield from _volumes(path, run)
@@ -134,6 +171,26 @@ def _reference(
             name,
             f"there is no {field} of this name in {full_key(section)}",
             f"did you mean {meant}?" if meant else f"write one of its names ({names}), or add it there",
+        )
+
+
+def _as_job_set(path: Path, run: RunSettings, draft: Draft) -> Iterator[Told]:
+    if draft.job_set and draft.job_set.install == "never":
+        yield told(
+            (*path, "controller"),
+            run.controller,
+            "holdfast:jobSet.install = never says that the cluster has no JobSet controller, so nothing would"
+            " make the run's Pod",
+            "write controller: job; or as holdfast:jobSet.install write auto, or existing if somebody else"
+            " has installed it",
+        )
+    if len(run.id) > LONGEST_JOBSET_RUN_ID:
+        yield told(
+            (*path, "id"),
+            run.id,
+            f"it has {len(run.id)} characters, and a JobSet's Pods have longer names, which leave"
+            f" {LONGEST_JOBSET_RUN_ID} for the id",
+            "shorten it, or write controller: job",
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from components.settings.gpu_operator import GpuOperatorSettings
+from components.settings.job_set import JobSetSettings
 from components.settings.node_pool import NodePoolSettings
 from components.settings.run import RunSettings
 from components.settings.team import TeamSettings
@@ -20,6 +21,7 @@ class Draft:
 
     node_pools: dict[int, NodePoolSettings]
     gpu_operator: GpuOperatorSettings | None
+    job_set: JobSetSettings | None
     teams: dict[int, TeamSettings]
     runs: dict[int, RunSettings]
     pool_names: frozenset[str] | None

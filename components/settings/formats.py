@@ -210,7 +210,7 @@ def _oci(text: str) -> str:
     if not re.fullmatch(r"oci://[^\s/]+/\S+[^\s/]", text):
         raise refusal(
             "it is not a chart in an OCI registry",
-            "write oci://<host>/<path>/gpu-operator, without the version",
+            "write oci://<host>/<path>/<chart>, without the version",
         )
     if ":" in text.removeprefix("oci://").split("/", 1)[1]:
         raise refusal("the version stands in the reference", "move what follows the last ':' to version")
@@ -229,6 +229,10 @@ def _chart_path(text: str) -> str:
             "write the chart's folder relative to the project, such as ./charts/gpu-operator",
         )
     return text
+
+
+def _any_chart_path(text: str) -> str:
+    return text if text.startswith("/") else _chart_path(text)
 
 
 def _version(text: str) -> str:
@@ -282,6 +286,7 @@ Argument = str
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 OciReference = Annotated[str, AfterValidator(_oci)]
 ChartPath = Annotated[str, AfterValidator(_chart_path)]
+AnyChartPath = Annotated[str, AfterValidator(_any_chart_path)]
 ChartVersion = Annotated[str, AfterValidator(_version)]
 Cidr = Annotated[str, AfterValidator(_cidr)]
 Protocol = Literal["TCP", "UDP", "SCTP"]

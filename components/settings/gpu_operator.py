@@ -2,78 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from components.settings.base import Settings, Whole, refusal
-from components.settings.formats import ChartPath, ChartVersion, DnsLabel, HttpUrl, OciReference
-
-DEFAULT_REPOSITORY = "https://helm.ngc.nvidia.com/nvidia"
-DEFAULT_CHART = "gpu-operator"
-DEFAULT_VERSION = "v26.7.0"
+from components.settings.base import Settings, Whole
+from components.settings.chart_source import ChartSource
+from components.settings.formats import ChartPath, DnsLabel
 
 
-class ChartSource(Settings):
-    """A pinned chart: from a repository, an OCI registry, or a folder."""
+class GpuOperatorChart(ChartSource):
+    """A pinned chart: from a repository, an OCI registry, or a folder. Default: version v26.7.0 of
+    `gpu-operator` in NVIDIA's repository.
+    """
 
-    repository: HttpUrl | None = None
-    name: DnsLabel | None = None
-    oci: OciReference | None = None
+    default_chart: ClassVar[str] = "gpu-operator"
+    default_name: ClassVar[str] = "gpu-operator"
+    default_repository: ClassVar[str | None] = "https://helm.ngc.nvidia.com/nvidia"
+    default_version: ClassVar[str] = "v26.7.0"
+
     path: ChartPath | None = None
     """Folder or archive, relative to the project."""
-    version: ChartVersion | None = None
-
-    @model_validator(mode="after")
-    def _one_source(self) -> ChartSource:
-        given = [key for key in ("repository", "oci", "path") if getattr(self, key) is not None]
-        if len(given) > 1:
-            raise refusal(
-                f"it has {len(given)} sources: {', '.join(given)}",
-                "keep one of them",
-            )
-        if self.name is not None and given and given != ["repository"]:
-            raise refusal(
-                f"a chart from {given[0]} is not looked up by name",
-                f"remove name; {given[0]} already says which chart",
-                at="name",
-                value=self.name,
-            )
-        if self.version is None and given:
-            raise refusal(
-                "a chart without a version is whatever its source has today",
-                f"write the version of the chart, such as {DEFAULT_VERSION}",
-                at="version",
-            )
-        return self
-
-    @property
-    def is_default(self) -> bool:
-        """True if no source of its own is configured: NVIDIA's chart in the tested version."""
-        return self.repository is None and self.oci is None and self.path is None
-
-    @property
-    def chart(self) -> str:
-        """The chart as Helm takes it: a name in the repository, an `oci://` reference, or a folder."""
-        return self.oci or self.path or self.name or DEFAULT_CHART
-
-    @property
-    def repository_url(self) -> str | None:
-        """The chart repository; None for a chart from OCI or a folder."""
-        if self.oci or self.path:
-            return None
-        return self.repository or DEFAULT_REPOSITORY
-
-    @property
-    def pinned_version(self) -> str:
-        """The chart's exact version."""
-        return self.version or DEFAULT_VERSION
 
 
 class GpuOperatorSettings(Settings):
     """How the GPU Operator is installed."""
 
-    chart: ChartSource = ChartSource()
+    chart: GpuOperatorChart = GpuOperatorChart()
     namespace: DnsLabel = "gpu-operator"
     nfd: Literal["operator", "existing"] = "operator"
     """Who runs Node Feature Discovery: the operator's chart, or something that is already in the cluster."""

@@ -15,6 +15,7 @@ from components.settings.draft import Draft
 from components.settings.explain import closest, explain, missing_fix, needs_list
 from components.settings.formats import DnsLabel, slug
 from components.settings.gpu_operator import GpuOperatorSettings
+from components.settings.job_set import JobSetSettings
 from components.settings.node_pool import NodePoolSettings
 from components.settings.problems import Problem, SettingsError, full_key, hide, is_private
 from components.settings.run import RunSettings
@@ -70,12 +71,13 @@ class _Loading:
         cluster = self._section(ClusterSettings, "cluster")
         pools = self._elements(NodePoolSettings, "nodePools")
         operator = self._section(GpuOperatorSettings, "gpuOperator", GpuOperatorSettings())
+        job_set = self._section(JobSetSettings, "jobSet", JobSetSettings())
         teams = self._elements(TeamSettings, "teams")
         runs = self._elements(RunSettings, "runs")
-        draft = Draft(pools, operator, teams, runs, self._names("nodePools"), self._names("teams"))
+        draft = Draft(pools, operator, job_set, teams, runs, self._names("nodePools"), self._names("teams"))
         self._problems += [*consistency.problems(draft), *checks.problems(draft)]
         problems = self._in_order()
-        if problems or environment is None or cluster is None or operator is None:
+        if problems or environment is None or cluster is None or operator is None or job_set is None:
             raise SettingsError(problems)
         return StackSettings.model_validate(
             {
@@ -83,6 +85,7 @@ class _Loading:
                 "cluster": cluster,
                 "nodePools": tuple(pools.values()),
                 "gpuOperator": operator,
+                "jobSet": job_set,
                 "teams": tuple(teams.values()),
                 "runs": tuple(runs.values()),
             }

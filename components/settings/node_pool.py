@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from components.settings.base import Settings, Whole, refusal
+from components.settings.base import Flag, Settings, Whole, refusal
 from components.settings.choices import PoolKind
 from components.settings.formats import DnsLabel, DnsSubdomain, LabelKey, LabelMap, LabelValue
 
@@ -57,6 +57,8 @@ class NodePoolSettings(Settings):
     select_nodes: NodeSelection
     gpus_per_node: Annotated[Whole, Field(ge=1, le=64)]
     """`nvidia.com/gpu` that one node must have as allocatable once the pool is ready."""
+    spot: Flag = False
+    """True: the nodes may be taken away at any time (Spot, preemptible, borrowed)."""
     labels: Annotated[LabelMap, Field(min_length=1)] = Field(default_factory=lambda: {"pool": "gpu"})
     """Labels that the stack puts on the nodes; they are the node selector of the pool's Jobs."""
     taint: Taint = Taint(key="dedicated", value="gpu", effect="NoSchedule")

@@ -10,6 +10,7 @@ from components.settings.base import Settings
 from components.settings.cluster import ClusterSettings
 from components.settings.formats import DnsLabel
 from components.settings.gpu_operator import GpuOperatorSettings
+from components.settings.job_set import JobSetSettings
 from components.settings.node_pool import NodePoolSettings
 from components.settings.problems import NAMESPACE
 from components.settings.run import RunSettings
@@ -23,6 +24,7 @@ SETTING_KEYS: Mapping[str, Literal["text", "object"]] = MappingProxyType(
         "cluster": "object",
         "nodePools": "object",
         "gpuOperator": "object",
+        "jobSet": "object",
         "teams": "object",
         "runs": "object",
     }
@@ -37,5 +39,6 @@ class StackSettings(Settings):
     cluster: ClusterSettings
     node_pools: tuple[NodePoolSettings, ...]
     gpu_operator: GpuOperatorSettings = GpuOperatorSettings()
+    job_set: JobSetSettings = JobSetSettings()
     teams: tuple[TeamSettings, ...] = ()
     runs: tuple[RunSettings, ...] = ()

@@ -47,6 +47,8 @@ class FakeCluster:
         self.before_patch: Callable[[str], None] = lambda path: None
         self.patches: list[tuple[str, Json]] = []
         self.deletes: list[tuple[str, Json]] = []
+        self.creates: list[tuple[str, Json, dict[str, str]]] = []
+        self.on_create: Callable[[Json], Json | None] = copy.deepcopy
         self._version = 100
 
     def add_node(
@@ -91,6 +93,10 @@ class FakeCluster:
         self.put(path, merge_patch(self.objects[path], body))
         return self.objects[path]
 
+    def create(self, path: str, body: Json, **query: str) -> Json | None:
+        self.creates.append((path, body, query))
+        return self.on_create(body)
+
     def delete(self, path: str, body: Json) -> Json | None:
         self.deletes.append((path, body))
         return self.objects.pop(path, None)
@@ -119,6 +125,7 @@ class Recorded:
     """Kind and name of each."""
     retained: bool
     delete_before_replace: bool
+    replace_on_changes: frozenset[str] = frozenset()
 
     @property
     def kind(self) -> str:
@@ -170,6 +177,7 @@ class Providers(mocks.Mocks):
             "Release": {"status": {"revision": 1}},
             "NodePoolMembership": {"nodes": ["gpu-0", "gpu-1"]},
             "GpuReadiness": {"ready": True},
+            "JobSetReadiness": {"ready": True},
         }
         outputs = dict(args.inputs)
         if not self.preview:
@@ -199,6 +207,7 @@ class Monitor(mocks.MockMonitor):
                 frozenset(_kind_and_name(urn) for urn in request.dependencies),
                 request.retainOnDelete,
                 request.deleteBeforeReplace,
+                frozenset(request.replaceOnChanges),
             )
             self._program.resources.append(recorded)
         return super().RegisterResource(request)
@@ -219,6 +228,8 @@ def _run(change: Change = lambda config: None, *, preview: bool = False) -> Prog
         patch.setenv("HOLDFAST_KUBECONFIG", "/state/kubeconfig")
         patch.setenv("HOLDFAST_TRAINER_IMAGE", "docker.io/holdfast/trainer@sha256:" + "a" * 64)
         patch.setenv("HOLDFAST_OPERATOR_IMAGE", "docker.io/holdfast/rehearsal-gpu-operator@sha256:" + "b" * 64)
+        patch.setenv("HOLDFAST_JOBSET_CHART", "./tests/unit/components/data/jobset-chart")
+        patch.setenv("HOLDFAST_JOBSET_DIGEST", "c" * 64)
         pulumi.runtime.test(lambda: runpy.run_path(str(ROOT / "__main__.py")) and None)()
     program.outputs = dict(settings.get_root_resource().outputs)
     return program

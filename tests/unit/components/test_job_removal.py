@@ -8,7 +8,7 @@ import pulumi
 import pytest
 
 from components.cluster_resources.errors import ClusterProblem
-from components.cluster_resources.job_removal import JobRemovalProvider, remove_job
+from components.cluster_resources.job_removal import KINDS, JobRemovalProvider, remove_job
 
 JOB = "/apis/batch/v1/namespaces/ml/jobs/training-1"
 PODS = "/api/v1/namespaces/ml/pods"
@@ -80,6 +80,7 @@ def test_a_job_that_will_be_replaced_replaces_its_removal_first() -> None:
         "kubeconfig": "/k",
         "context": "c",
         "graceSeconds": 120,
+        "kind": "Job",
     }
     diff = JobRemovalProvider().diff("u1", olds, {**olds, "uid": pulumi.UNKNOWN})
     assert (diff.replaces, diff.delete_before_replace) == (["uid"], True)
@@ -93,5 +94,45 @@ def test_an_unchanged_job_changes_nothing() -> None:
         "kubeconfig": "/k",
         "context": "c",
         "graceSeconds": 120,
+        "kind": "Job",
     }
     assert JobRemovalProvider().diff("u1", olds, dict(olds)).changes is False
+
+
+JOBSET = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/ml/jobsets/training-1"
+CHILDREN = "/apis/batch/v1/namespaces/ml/jobs"
+
+
+def test_a_job_set_is_deleted_under_its_uid_and_waited_for_with_its_jobs_and_pods(cluster: Any) -> None:
+    cluster.objects[JOBSET] = {"metadata": {"uid": "u1"}}
+    cluster.lists[CHILDREN] = [{"metadata": {"name": "training-1-trainer-0"}}]
+    cluster.lists[PODS] = [POD]
+    asked: list[str] = []
+    get = cluster.get
+    cluster.get = lambda path, **query: asked.append(query.get("labelSelector", "")) or get(path, **query)
+    clock = Clock()
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        if clock.now >= 20:
+            cluster.lists[PODS] = []
+        if clock.now >= 40:
+            cluster.lists[CHILDREN] = []
+
+    remove_job(
+        cluster, "ml", "training-1", "u1", 120, clock.said.append, lambda: clock.now, sleep, KINDS["JobSet"]
+    )
+    ((path, options),) = cluster.deletes
+    assert path == JOBSET and options["preconditions"] == {"uid": "u1"}
+    assert set(asked) == {"", "jobset.sigs.k8s.io/jobset-uid=u1"}
+    assert 40 <= clock.now < 45
+    assert clock.said == [
+        "JobSet ml/training-1, 15 s: waiting for the end of Pod training-1-abc on node gpu-0, "
+        "Job training-1-trainer-0.",
+        "JobSet ml/training-1, 30 s: waiting for the end of Job training-1-trainer-0.",
+    ]
+
+
+def test_a_run_that_changes_its_controller_has_its_removal_replaced_too() -> None:
+    olds = {"uid": "u1", "namespace": "ml", "job": "training-1", "kind": "Job"}
+    assert JobRemovalProvider().diff("u1", olds, {**olds, "kind": "JobSet"}).replaces == ["kind"]

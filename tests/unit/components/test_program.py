@@ -242,6 +242,7 @@ def test_the_removal_follows_the_job_that_really_exists(dev: Any) -> None:
         "job": "training-run-001",
         "uid": "uid of ml-batch-run-001",
         "graceSeconds": 120,
+        "kind": "Job",
     }
 
 

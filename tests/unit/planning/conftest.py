@@ -23,6 +23,7 @@ def stack() -> Callable[..., StackSettings]:
         *,
         pool: dict[str, Any] | None = None,
         operator: dict[str, Any] | None = None,
+        job_set: dict[str, Any] | None = None,
         team: dict[str, Any] | None = None,
         run: dict[str, Any] | None = None,
         more_pools: tuple[dict[str, Any], ...] = (),
@@ -41,6 +42,7 @@ def stack() -> Callable[..., StackSettings]:
             "cluster": {"kubeconfig": "/home/ada/.kube/config", "context": "lab"},
             "nodePools": [base_pool | (pool or {}), *more_pools],
             "gpuOperator": operator or {},
+            "jobSet": job_set or {},
             "teams": [base_team | (team or {})],
             "runs": [base_run | (run or {}), *(base_run | more for more in more_runs)],
         }

@@ -36,6 +36,7 @@ def test_outputs_say_where_a_run_is_and_how_to_follow_it(plan: Plan) -> None:
     follow = "kubectl --context lab --namespace ml-batch logs --follow job/training-run-001"
     assert outputs["runs"]["run-001"] == {
         "namespace": "ml-batch",
+        "controller": "job",
         "job": "training-run-001",
         "image": "docker.io/acme/trainer@sha256:" + "a" * 64,
         "checkpointDir": "/checkpoints/run-001",

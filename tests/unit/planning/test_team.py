@@ -165,7 +165,10 @@ def test_the_teams_group_changes_no_budget_no_network_no_rights_and_reads_no_sec
     writes = {"create", "update", "patch", "delete", "deletecollection", "*"}
     for rule in team.role["rules"]:
         if set(rule["verbs"]) & writes:
-            assert (rule["apiGroups"], rule["resources"]) == (["batch"], ["jobs"])
+            assert (rule["apiGroups"], rule["resources"]) in (
+                (["batch"], ["jobs"]),
+                (["jobset.x-k8s.io"], ["jobsets"]),
+            )
     resources = {resource for rule in team.role["rules"] for resource in rule["resources"]}
     assert not resources & {
         "secrets",

@@ -160,6 +160,7 @@ def test_every_key_of_the_stack_has_a_kind() -> None:
         "cluster": "object",
         "nodePools": "object",
         "gpuOperator": "object",
+        "jobSet": "object",
         "teams": "object",
         "runs": "object",
     }
@@ -203,7 +204,7 @@ The stack's configuration has 6 problems:
 
   holdfast:kafka
       There is no such setting, so it would have no effect.
-      Fix: remove it; the settings are holdfast:environment, holdfast:cluster, holdfast:nodePools, holdfast:gpuOperator, holdfast:teams, holdfast:runs."""  # noqa: E501
+      Fix: remove it; the settings are holdfast:environment, holdfast:cluster, holdfast:nodePools, holdfast:gpuOperator, holdfast:jobSet, holdfast:teams, holdfast:runs."""  # noqa: E501
     )
 
 
