@@ -67,7 +67,8 @@ SHAPES: dict[str, Shape] = {
     # the next one needs some seconds to begin: the old process is to be at work through all of it.
     "zombie": Shape(step_seconds=1.0, checkpoint_every=10, nodes=2, rehearsal=True, alone=True),
     "corrupted-checkpoint": Shape(),
-    "two-finishers": Shape(("job",), step_seconds=0.2, gpus_at_once=2),
+    # The last save holds the first attempt at its end long enough to be frozen there.
+    "two-finishers": Shape(("job",), save_seconds=4.0, checkpoint_every=40, gpus_at_once=2, rehearsal=True),
     "volume-full": Shape(rehearsal=True, bounded=True, step_seconds=0.15),
     "many-preemptions": Shape(backoff_limit=1),
     "crash": Shape(("job", "jobset")),
@@ -273,6 +274,8 @@ def _refusal(kind: FaultKind, shape: Shape, by_name: bool, ground: Ground) -> Sk
         reason = {
             "zombie": "It stops the kubelet of a node, which only the rehearsal's machine may do.",
             "volume-full": "It fills a volume to its last byte, which only a volume of its own may be.",
+            "two-finishers": "It freezes an attempt just before it commits, which only its node can do: "
+            "elsewhere the first attempt is fenced as soon as the second one starts.",
         }[kind.slug]
         return because(reason, f"On the rehearsal: ./holdfast accept --stack dev --fault {kind.slug}")
     if shape.by_name and not ground.rehearsal and not by_name:
