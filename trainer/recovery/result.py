@@ -137,16 +137,28 @@ def commit(generation: Generation, outcome: Outcome, identity: Mapping[str, Any]
 
 
 def find(run_dir: Path, patience: float = HALF_WRITTEN_SECONDS) -> Result | None:
-    """The committed result, or None. Raises Unverified if it is not whole after `patience` seconds."""
+    """The committed result, or None.
+
+    Raises Unverified if it is not whole after `patience` seconds, and OSError for a volume that fails.
+    """
     path = run_dir / RESULT
     until = time.monotonic() + patience
-    while os.path.lexists(path):
+    while _is_there(path):
         if (found := read_json(path)) is not None:
             return parse(found)
         if time.monotonic() >= until:
             raise Unverified(f"{path} is not a whole JSON object")
         time.sleep(0.1)
     return None
+
+
+def _is_there(path: Path) -> bool:
+    """Raises OSError for a volume that can not tell now: a run that is done would be trained again."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def verify(run_dir: Path, result: Result) -> None:

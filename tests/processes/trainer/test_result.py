@@ -198,3 +198,18 @@ def test_a_volume_that_fills_up_leaves_no_half_a_result(
 def test_an_artifacts_name_is_a_plain_file_name(claim: Claim) -> None:
     with pytest.raises(ValueError, match="plain file name"):
         claim().artifact_path("../model")
+
+
+def test_a_volume_that_can_not_tell_now_whether_there_is_a_result_is_not_one_without(
+    claim: Claim, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed(claim())
+
+    def fails(*arguments: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", fails)
+        with pytest.raises(OSError, match="Input/output error"):
+            results.find(run_dir)
+    assert results.find(run_dir) is not None
