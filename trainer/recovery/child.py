@@ -35,6 +35,7 @@ class Child:
     sigterm_received: bool = False
     stopped_because: str | None = None
     expired: bool = False
+    grace_ends_at: float | None = None  # on the monotonic clock, once the program was told to end
     _kill_at: float | None = field(default=None, repr=False)
 
     @classmethod
@@ -114,6 +115,7 @@ class Child:
     def _begin_grace(self) -> None:
         margin = min(MARGIN_SECONDS, self.grace_seconds * 0.2)
         self._kill_within(self.grace_seconds - margin)
+        self.grace_ends_at = time.monotonic() + self.grace_seconds
 
     def _kill_within(self, seconds: float) -> None:
         """Whichever comes first: a fenced program gets no grace period because SIGTERM arrives too."""

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer.recovery.adoption_options import Adoption, split_options
 from trainer.recovery.errors import BadInput
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -67,6 +68,7 @@ class Settings:
     grace_seconds: float
     max_attempts_without_progress: int
     deadline_seconds: float | None = None
+    adoption: Adoption | None = None
 
 
 def termination_log(environ: Mapping[str, str]) -> Path | None:
@@ -76,8 +78,9 @@ def termination_log(environ: Mapping[str, str]) -> Path | None:
 
 
 def read_settings(environ: Mapping[str, str], arguments: Sequence[str]) -> Settings:
-    """Settings from the environment and `[--] PROGRAM ARGUMENT…`. Raises BadInput."""
-    program = tuple(arguments[1:] if arguments and arguments[0] == "--" else arguments)
+    """Settings from the environment and `[OPTION…] [--] PROGRAM ARGUMENT…`. Raises BadInput."""
+    adoption, words = split_options(arguments)
+    program = tuple(words)
     if not program or program[0].startswith("-"):
         given = " ".join(arguments) or "nothing"
         raise BadInput(
@@ -94,6 +97,7 @@ def read_settings(environ: Mapping[str, str], arguments: Sequence[str]) -> Setti
             environ, "HOLDFAST_MAX_ATTEMPTS_WITHOUT_PROGRESS", DEFAULT_MAX_ATTEMPTS_WITHOUT_PROGRESS, least=1
         ),
         deadline_seconds=_seconds(environ, "HOLDFAST_DEADLINE_SECONDS", example=14400),
+        adoption=adoption,
     )
 
 

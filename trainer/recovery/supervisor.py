@@ -1,4 +1,4 @@
-"""`holdfast-run -- PROGRAM…`: PID 1 of the training container.
+"""`holdfast-run [--steps PATTERN] -- PROGRAM…`: PID 1 of the training container.
 
 Sole owner of claim, exit code, last words and result.
 
@@ -17,6 +17,7 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from pathlib import Path
 
 from trainer.recovery import generation as generations
 from trainer.recovery import result as results
+from trainer.recovery.adoption import Adopted
 from trainer.recovery.attempt import DIRECTORY, GENERATION
 from trainer.recovery.checkpoints import newest_sealed_step, sealed_steps
 from trainer.recovery.child import ENDING, WATCHED, Child
@@ -38,6 +40,8 @@ from trainer.recovery.settings import Settings, read_settings, termination_log
 
 TICK_SECONDS = 1.0
 HEARTBEAT = "heartbeat.json"
+SECONDS_FOR_LAST_WORDS = 1.0
+LEAST_SECONDS_TO_SEAL = 0.5
 LONGEST_LAST_WORDS = 4096  # bytes; the kubelet cuts what is longer
 
 
@@ -137,6 +141,14 @@ def _run(settings: Settings, generation: Generation, environ: Mapping[str, str])
     deadline = deadline_of_run(generation, settings.identity.attempt, settings.deadline_seconds)
     if deadline is not None and deadline.has_passed():
         return Ending(ExitCode.BAD_INPUT, start, generation.number, deadline.sentence(start))
+    adopted = None
+    if settings.adoption is not None:
+        adopted = Adopted(settings.adoption, generation, settings.identity.fields())
+        adopted.prepare()
+        start = newest_sealed_step(generation.work_dir)
+        if signal.sigpending() & set(ENDING):
+            message = "SIGTERM arrived while the checkpoints were verified; the program was not started."
+            return Ending(ExitCode.PREEMPTED, start, generation.number, message)
     idle = generations.attempts_without_progress(generation, start, settings.identity.attempt)
     generations.record_start(generation, start, settings.identity.fields())
     limit = settings.max_attempts_without_progress
@@ -148,21 +160,33 @@ def _run(settings: Settings, generation: Generation, environ: Mapping[str, str])
         return Ending(ExitCode.NO_PROGRESS, start, generation.number, message)
     emit("start", step=start, generation=generation.number, **settings.identity.fields())
     variables = {**environ, GENERATION: str(generation.number), DIRECTORY: str(settings.checkpoint_dir)}
-    child = Child.start(settings.program, variables, settings.grace_seconds)
+    program = adopted.command(settings.program) if adopted else settings.program
+    child = Child.start(program, variables, settings.grace_seconds)
     try:
-        code = child.run_to_end(TICK_SECONDS, _Pulse(generation, child, deadline).tick)
+        if adopted:
+            adopted.start_sealing()
+        code = child.run_to_end(TICK_SECONDS, _Pulse(generation, child, deadline, adopted).tick)
     except BaseException:
         child.kill_group()  # nobody would watch it any more
         raise
     try:
         generation.check_current()
-        return _conclude(settings, generation, child, code, deadline)
+        if adopted:
+            adopted.finish(code, _time_left(child))
+        return _conclude(settings, generation, child, code, deadline, adopted)
     except OSError as error:
         if not child.sigterm_received:
             raise
         # What was sealed is safe, whatever the volume says at this moment: a preemption stays one.
         message = f"Preempted, and the newest checkpoint can not be told because the volume failed: {error}."
         return Ending(ExitCode.PREEMPTED, start, generation.number, message)
+
+
+def _time_left(child: Child) -> float | None:
+    """Seconds until the last words must be written; None for a program that ended by itself."""
+    if child.grace_ends_at is None:
+        return None
+    return max(LEAST_SECONDS_TO_SEAL, child.grace_ends_at - time.monotonic() - SECONDS_FOR_LAST_WORDS)
 
 
 @dataclass
@@ -172,6 +196,7 @@ class _Pulse:
     generation: Generation
     child: Child
     deadline: Deadline | None = None
+    adopted: Adopted | None = None
     _seen: list[int] = field(default_factory=list)
     _step: int = 0
 
@@ -179,6 +204,8 @@ class _Pulse:
         """Write the heartbeat, for the doctor only. Returns a reason to stop once another has taken over."""
         if self.deadline is not None and self.deadline.has_passed():
             self.child.expire("the run's deadline has passed")
+        if self.adopted is not None:
+            self.adopted.check()
         # A volume that is full or fails for a while stops no training, and a missing heartbeat is seen.
         with contextlib.suppress(OSError):
             if not self.generation.is_current():
@@ -201,7 +228,12 @@ class _Pulse:
 
 
 def _conclude(
-    settings: Settings, generation: Generation, child: Child, code: int, deadline: Deadline | None
+    settings: Settings,
+    generation: Generation,
+    child: Child,
+    code: int,
+    deadline: Deadline | None,
+    adopted: Adopted | None,
 ) -> Ending:
     step = newest_sealed_step(generation.work_dir)
     try:
@@ -211,7 +243,11 @@ def _conclude(
         return Ending(ExitCode.FAULT, step, generation.number, message)
     decided = verdict(code, child.sigterm_received or child.expired, outcome is not None)
     if decided == ExitCode.DONE:
-        return _commit(settings, generation, outcome or results.Outcome(step))
+        try:
+            outcome = outcome or (adopted.outcome() if adopted else results.Outcome(step))
+        except BadInput as error:
+            return Ending(ExitCode.BAD_INPUT, step, generation.number, str(error))
+        return _commit(settings, generation, outcome)
     if decided == ExitCode.PREEMPTED and child.expired and deadline is not None:
         return Ending(ExitCode.BAD_INPUT, step, generation.number, deadline.sentence(step))
     return Ending(decided, step, generation.number, _sentence(decided, code, step, settings))
