@@ -97,8 +97,16 @@ def prepare_run_dir(run_dir: Path) -> None:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
         raise unwritable(run_dir, who, error) from error
-    if not os.access(run_dir, os.W_OK | os.X_OK) or not os.access(run_dir / CLAIMS, os.W_OK | os.X_OK):
+    if not _may_write(run_dir) or not _may_write(run_dir / CLAIMS):
         raise unwritable(run_dir, who, None)
+
+
+def _may_write(folder: Path) -> bool:
+    """Raises OSError for a volume that fails: `access` says no then, which would end the run for good."""
+    if os.access(folder, os.W_OK | os.X_OK):
+        return True
+    os.stat(folder)
+    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def unwritable(run_dir: Path, who: str, error: OSError | None) -> BadInput:
