@@ -16,17 +16,26 @@ FILE = "state.safetensors"
 RNG = {"file": FILE, "tensor": ".rng"}  # where the state of the random stream is, for the manifest
 
 
-def write_state(state: TrainState, path: Path, least_seconds: float = 0.0) -> None:
-    """Write params, optimizer state and RNG key, each tensor named by its place in the state."""
-    _write(_named(state), path, least_seconds)
+class HostMemory:
+    """Memory for one copy of the state, taken once: fresh memory for each save costs ten times the copy."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[str, np.ndarray] = {}
+
+    def copy(self, state: TrainState) -> dict[str, np.ndarray]:
+        """Params, optimizer state and RNG key, each tensor named by its place; valid until the next copy.
+
+        A copy also on a CPU, where what JAX hands out is the device's own memory: the next step donates it.
+        """
+        for name, value in _named(state).items():
+            if name not in self._tensors:
+                self._tensors[name] = np.empty_like(value)
+            np.copyto(self._tensors[name], value)
+        return self._tensors
 
 
-def write_weights(params: dict[str, jax.Array], path: Path) -> None:
-    """Write the weights alone: the run's final artifact."""
-    _write({name: np.asarray(value) for name, value in params.items()}, path)
-
-
-def _write(tensors: dict[str, np.ndarray], path: Path, least_seconds: float = 0.0) -> None:
+def write_tensors(tensors: dict[str, np.ndarray], path: Path, least_seconds: float = 0.0) -> None:
+    """Write named tensors, most of `least_seconds` with half of the bytes on the volume."""
     began = time.monotonic()
     content = memoryview(save(tensors))
     half = len(content) // 2
@@ -38,8 +47,13 @@ def _write(tensors: dict[str, np.ndarray], path: Path, least_seconds: float = 0.
         stream.write(content[half:])
 
 
+def write_weights(params: dict[str, jax.Array], path: Path) -> None:
+    """Write the weights alone: the run's final artifact."""
+    write_tensors({name: np.asarray(value) for name, value in params.items()}, path)
+
+
 def read_state(path: Path, like: TrainState) -> TrainState:
-    """Read what `write_state` wrote. Raises BadInput when it belongs to another model."""
+    """Read a state that `write_tensors` wrote. Raises BadInput when it belongs to another model."""
     found = load_file(path)
     wanted = _named(like)
     for name, tensor in wanted.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import jax
@@ -13,7 +14,7 @@ import optax
 from trainer.digits import data
 from trainer.digits.model import TrainState, epoch_order, first_state, optimizer, predict, train_step
 from trainer.digits.settings import DigitsSettings
-from trainer.digits.state import FILE, RNG, read_state, write_state, write_weights
+from trainer.digits.state import FILE, RNG, HostMemory, read_state, write_tensors, write_weights
 from trainer.recovery import Attempt, BadInput, Checkpoint, ExitCode, emit
 
 ARTIFACT = "model.safetensors"
@@ -41,10 +42,11 @@ def train(settings: DigitsSettings, attempt: Attempt, stop: Callable[[], bool]) 
         state, first = read_state(found.path / FILE, state), found.step
     order, epoch_now = None, -1
     per_epoch = len(digits.train_labels) // settings.batch
-    saved = first
+    saving = _Saving(settings, attempt, per_epoch)
     for step in range(first + 1, settings.steps + 1):
         if 0 < settings.fail_at_step <= step:
             raise RuntimeError(f"step {step} is reached, and the program was told --fail-at-step")
+        attempt.store.check()
         began = time.monotonic()
         epoch, position = divmod(step - 1, per_epoch)
         if epoch != epoch_now:
@@ -56,28 +58,35 @@ def train(settings: DigitsSettings, attempt: Attempt, stop: Callable[[], bool]) 
         emit("step", step=step, loss=round(loss, 6), seconds=round(time.monotonic() - began, 4))
         stopping = stop()
         if step % settings.checkpoint_every == 0 or step == settings.steps or stopping:
-            saved = _save(settings, attempt, step, state, per_epoch) or saved
+            saving.save(step, state, last=stopping or step == settings.steps)
         if stopping:
-            emit("stopped", step=step, saved=saved)
+            emit("stopped", step=step, saved=attempt.store.newest_good_step())
             return ExitCode.PREEMPTED
     _finish(settings, attempt, state, digits)
     return ExitCode.DONE
 
 
-def _save(
-    settings: DigitsSettings, attempt: Attempt, step: int, state: TrainState, per_epoch: int
-) -> int | None:
-    """Save one checkpoint; its step, or None when the volume refused."""
-    epoch, position = divmod(step, per_epoch)
-    cursor = {"epoch": epoch, "position": position, **{name: getattr(settings, name) for name in FIXED}}
-    saved = attempt.store.try_save(
-        step,
-        lambda folder: write_state(state, folder / FILE, settings.save_seconds),
-        cursor=cursor,
-        rng=RNG,
-        frameworks=FRAMEWORKS,
-    )
-    return saved.step if saved else None
+@dataclass(frozen=True)
+class _Saving:
+    settings: DigitsSettings
+    attempt: Attempt
+    per_epoch: int
+    memory: HostMemory = field(default_factory=HostMemory)
+
+    def save(self, step: int, state: TrainState, last: bool) -> None:
+        """Save one checkpoint while training goes on. The last one is there (or refused) on return."""
+        epoch, position = divmod(step, self.per_epoch)
+        cursor = {"epoch": epoch, "position": position}
+        cursor |= {name: getattr(self.settings, name) for name in FIXED}
+        manifest = {"cursor": cursor, "rng": RNG, "frameworks": FRAMEWORKS}
+        store = self.attempt.store
+        if last or not self.settings.background_saves:
+            store.try_save(step, lambda folder: self._write(folder, self.memory.copy(state)), **manifest)
+        else:
+            store.save_in_background(step, lambda: self.memory.copy(state), self._write, **manifest)
+
+    def _write(self, folder: Path, tensors: dict[str, np.ndarray]) -> None:
+        write_tensors(tensors, folder / FILE, self.settings.save_seconds)
 
 
 def _check_unchanged(settings: DigitsSettings, found: Checkpoint) -> None:

@@ -3,6 +3,7 @@
     attempt = open_attempt(Path("/checkpoints/run-001"))
     found = attempt.store.restore()                      # newest verified checkpoint, or None
     attempt.store.try_save(step, write_files, cursor=…)  # atomic, hashed; a failure is reported, not raised
+    attempt.store.save_in_background(step, copy_state, write_files)  # the same, while training goes on
     attempt.finish(step, metrics, ["model.safetensors"]) # the supervisor commits it as the one result
 
 `holdfast-run -- PROGRAM…` (supervisor.py) runs the program in the Pod.

@@ -50,8 +50,10 @@ class Attempt:
     ) -> None:
         """Hand over metrics and the artifacts at `artifact_path`; the supervisor commits them.
 
-        Raises ValueError for an artifact that is no plain file (a link, a directory, not there).
+        A save in the background is waited for first, and what it ended with is raised. Raises ValueError for
+        an artifact that is no plain file (a link, a directory, not there).
         """
+        self.store.wait()
         for name in artifacts:
             path = self.artifact_path(name)
             if path.is_symlink() or not path.is_file():

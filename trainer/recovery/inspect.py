@@ -19,7 +19,7 @@ from typing import Any
 
 from trainer.recovery import manifest as manifests
 from trainer.recovery import result as results
-from trainer.recovery.checkpoints import SET_ASIDE, step_of
+from trainer.recovery.checkpoints import step_of
 from trainer.recovery.errors import Unverified
 from trainer.recovery.events import now
 from trainer.recovery.files import LARGEST_JSON, finite, open_plain, parse_json, sha256_of
@@ -32,6 +32,7 @@ from trainer.recovery.generation import (
     generation_of_claim,
     generation_of_folder,
 )
+from trainer.recovery.retention import SET_ASIDE
 from trainer.recovery.volume import reason_of
 
 MOST_READS = 5  # of a directory that changes each time

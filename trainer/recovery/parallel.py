@@ -57,7 +57,7 @@ class Workers:
 
 
 def hash_chunk(path: Path, start: int, length: int) -> str:
-    """Hex SHA-256 of a part of a plain file, less when the file ends before it. Raises ValueError, OSError."""
+    """Hex SHA-256 of a part of a plain file, or of what there is of it. Raises ValueError, OSError."""
     # hashlib lets go of the interpreter lock for large buffers, so threads use all cores. One buffer for all
     # parts: fresh memory for each costs a quarter of the hashing.
     content = hashlib.sha256()

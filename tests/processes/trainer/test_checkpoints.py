@@ -323,3 +323,35 @@ def test_a_fenced_attempt_can_not_save(claim: Claim) -> None:
     claim()
     with pytest.raises(Superseded):
         save(zombie, 2)
+
+
+def test_of_those_set_aside_the_newest_three_are_kept_and_the_others_removed_with_an_event(
+    claim: Claim, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for step in range(1, 6):  # an attempt each, whose one new checkpoint is bad
+        attempt = claim()
+        (save(attempt, step) / "state").write_text("bad")
+        assert claim().store.restore() is None
+    aside = claim().store.work_dir / "set-aside"
+    (aside / "notes-of-a-person").touch()
+    assert sorted(path.name[:7] for path in aside.iterdir()) == ["notes-o", "step-3-", "step-4-", "step-5-"]
+    events = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    removed = [name for event in events if event["event"] == "set-aside-removed" for name in event["names"]]
+    assert [name[:7] for name in removed] == ["step-1-", "step-2-"]
+    attempt = claim()
+    (save(attempt, 1) / "state").write_text("bad")
+    assert claim().store.restore() is None
+    kept = sorted(path.name[:7] for path in (claim().store.work_dir / "set-aside").iterdir())
+    assert kept == ["notes-o", "step-1-", "step-4-", "step-5-"], "newest by the attempt that set it aside"
+
+
+def test_a_link_in_the_place_of_those_set_aside_leads_to_no_removal(claim: Claim, tmp_path: Path) -> None:
+    others = tmp_path / "others"
+    others.mkdir()
+    for number in range(5):
+        (others / f"step-{number}-1-abcd").mkdir()
+    attempt = claim()
+    (save(attempt, 9) / "state").write_text("bad")
+    (attempt.store.work_dir / "set-aside").symlink_to(others)
+    assert claim().store.restore() is None
+    assert len(list(others.glob("step-*-1-abcd"))) == 5

@@ -85,6 +85,13 @@ def test_a_run_interrupted_many_times_ends_with_the_same_weights_bit_for_bit(
     assert train(settings(interrupted), open_attempt(interrupted, {}), lambda: False) == ExitCode.DONE
     assert weights(interrupted) == weights(straight)
 
+    foreground = tmp_path / "foreground"
+    kept = settings(foreground, background_saves=0)
+    assert train(kept, open_attempt(foreground, {}), lambda: False) == ExitCode.DONE
+    assert weights(foreground) == weights(straight)
+    files = [next(run.glob("*/step-36/state.safetensors")).read_bytes() for run in (straight, foreground)]
+    assert files[0] == files[1], "the snapshot is of the step that it is named after"
+
 
 @pytest.mark.trainer
 def test_it_learns_to_read_digits_it_has_not_seen(train: Callable[..., int], run_dir: Path) -> None:
@@ -159,8 +166,10 @@ def test_a_program_that_is_told_to_fail_at_a_step_does_so_in_each_attempt(
     train: Callable[..., int], run_dir: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for started in (0, 6):
+        attempt = open_attempt(run_dir, {})
         with pytest.raises(RuntimeError, match="step 8 is reached"):
-            train(settings(run_dir, fail_at_step=8), open_attempt(run_dir, {}), lambda: False)
+            train(settings(run_dir, fail_at_step=8), attempt, lambda: False)
+        attempt.store.wait()  # as the end of a process does
         steps = [event["step"] for event in events(capfd.readouterr().out) if event["event"] == "step"]
         assert steps == list(range(started + 1, 8))
     with pytest.raises(RuntimeError, match="step 7 is reached"):
@@ -174,9 +183,9 @@ def test_a_slow_save_can_be_hit_with_half_of_its_bytes_on_the_volume(tmp_path: P
     from trainer.digits import state
 
     tensors = {"w": arange(1000)}
-    state._write(tensors, tmp_path / "quick")
+    state.write_tensors(tensors, tmp_path / "quick")
     sizes: list[int] = []
-    writing = Thread(target=state._write, args=(tensors, tmp_path / "slow", 0.5))
+    writing = Thread(target=state.write_tensors, args=(tensors, tmp_path / "slow", 0.5))
     began = time.monotonic()
     writing.start()
     while writing.is_alive():
