@@ -1,4 +1,4 @@
-"""A cluster that may be changed: what `accept` and `recover` do beyond reading. Plain dicts, as in ops.kube."""
+"""A cluster that may be changed, for `accept` and `recover`. Plain dicts, as in ops.kube."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ActingKube(Kube):
         return json.loads(self._body(self._send("PATCH", path, body, MERGE_PATCH)))
 
     def delete(self, path: str, **options: Any) -> bool:
-        """False where it was gone already. `options` are those of DeleteOptions, such as propagationPolicy."""
+        """False where it was gone already. `options`: those of DeleteOptions, such as propagationPolicy."""
         body = {"kind": "DeleteOptions", "apiVersion": "v1", **options}
         answer = self._send("DELETE", path, body, JSON)
         if answer.status == 404:

@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -139,8 +140,96 @@ def retry(
 
 
 @app.command()
+def accept(
+    stack: StackOption = DEFAULT_STACK,
+    run: Annotated[
+        str,
+        typer.Option(
+            "--run", help="The declared run whose image and resources are taken. Default: the first."
+        ),
+    ] = "",
+    only: Annotated[str, typer.Option("--only", help="Letters or names of faults, such as a,e,drain.")] = "",
+    faults: Annotated[
+        list[str] | None, typer.Option("--fault", help="One fault by name; may be given several times.")
+    ] = None,
+    controller: Annotated[
+        str, typer.Option("--controller", help="fit (what suits each fault), job, jobset or both.")
+    ] = "fit",
+    as_json: JsonOption = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Folder of the evidence. Default: one below acceptance-results/."
+        ),
+    ] = None,
+    junit: Annotated[Path | None, typer.Option("--junit", help="Also write a JUnit file.")] = None,
+    ctrf: Annotated[Path | None, typer.Option("--ctrf", help="Also write a CTRF file.")] = None,
+    verify: Annotated[
+        Path | None, typer.Option("--verify", help="Recheck this evidence file instead; needs no cluster.")
+    ] = None,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Remove what a killed acceptance left instead.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds for all of it.")] = 1800.0,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask, on a cluster that is not the rehearsal.")
+    ] = False,
+) -> int:
+    """Prove that runs survive faults, on runs of its own.
+
+    Makes runs after a declared one, disturbs each, checks that it went on where it was and ended with the
+    same weights as one that nobody disturbed, writes the evidence, and removes what it made.
+    """
+    from ops.verbs import accept as verb
+
+    if verify is not None:
+        return verb.verify(verify)
+    if controller not in ("fit", "job", "jobset", "both"):
+        raise typer.BadParameter(f"{controller!r} is not a controller: write fit, job, jobset or both.")
+    if timeout <= 0:
+        raise typer.BadParameter(f"--timeout is {timeout:g}: write seconds, such as 1800.")
+    wanted = verb.Wanted(run, only, faults or [], controller, timeout, yes)  # type: ignore[arg-type]
+    if clean:
+        return verb.clean(load_stack(stack), wanted)
+    return verb.accept(load_stack(stack), wanted, as_json, output, junit, ctrf)
+
+
+@app.command()
+def recover(
+    run: RunArgument,
+    stack: StackOption = DEFAULT_STACK,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Stay until the node is back, and take the taint off.")
+    ] = False,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--also", help="NAMESPACE/POD on that node that may go too; may be given several times."
+        ),
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="Seconds of each wait. Default: what Kubernetes may take.")
+    ] = None,
+) -> int:
+    """Free a run whose node is dead.
+
+    Says what state the run is in. Once confirmed, marks the dead node out of service, so that Kubernetes
+    removes its Pods and makes the next one. Called again when the node is back, takes that mark off.
+    """
+    from ops.verbs.recover import recover as verb
+
+    if timeout is not None and timeout <= 0:
+        raise typer.BadParameter(f"--timeout is {timeout:g}: write seconds, such as 300.")
+    return verb(load_stack(stack), run, yes, as_json, wait, also or [], timeout)
+
+
+@app.command()
 def test(
-    tier: Annotated[str, typer.Option("--tier", "-t", help="unit, policies, processes, cli, rehearsal or all.")] = "all",
+    tier: Annotated[
+        str, typer.Option("--tier", "-t", help="unit, policies, processes, cli, rehearsal or all.")
+    ] = "all",
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the test cluster up for the next time.")
     ] = False,

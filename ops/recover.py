@@ -2,9 +2,9 @@
 decisions out.
 
 A kubelet that is silent confirms nothing, so its Pod stays Terminating for ever and no controller replaces it
-(`podReplacementPolicy: Failed`). Kubernetes' own way out is the taint `node.kubernetes.io/out-of-service`: the
-Pod garbage collector then removes the node's terminating Pods. It is meant for a node that is known to be off;
-a process that goes on there would be a second writer. Our runs are fenced by generation, so theirs can not
+(`podReplacementPolicy: Failed`). Kubernetes' own way out is the taint `node.kubernetes.io/out-of-service`:
+the Pod garbage collector then removes the node's terminating Pods. It is meant for a node that is known to be
+off; a process that goes on there would be a second writer. Our runs are fenced by generation, so theirs can not
 write; whatever else is on the node has no such fence, and is named before anything is done.
 https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown
 """
@@ -45,8 +45,10 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Situation:
-    """What was read at one moment. `pods`: of the run, over all its attempts; `node`: of the newest one that is
-    not over; `on_node`: all Pods of that node."""
+    """What was read at one moment.
+
+    pods: of the run, over all its attempts. node: of the newest one that is not over. on_node: all its Pods.
+    """
 
     run: str
     pods: Sequence[Object]
@@ -106,7 +108,7 @@ def _on_node(situation: Situation, pod: Object, node: Object, where: Mapping[str
     if status == "True":
         return Verdict(
             State.HEALTHY,
-            f"Node {where['node']} is Ready, so its kubelet answers for Pod {where['pod']}: nothing is stuck.",
+            f"Node {where['node']} is Ready: its kubelet answers for Pod {where['pod']}, and nothing is stuck.",
             since=since,
             **where,
         )
@@ -141,8 +143,8 @@ def _on_node(situation: Situation, pod: Object, node: Object, where: Mapping[str
     reason = f" ({known['deletion_reason']})" if known["deletion_reason"] else ""
     return Verdict(
         State.STUCK,
-        f"{about}. Pod {where['pod']} is Terminating{reason}, and nobody confirms that it ended, so no new one "
-        f"is made. {fence}",
+        f"{about}. Pod {where['pod']} is Terminating{reason}, and nobody confirms that it ended, so no new "
+        f"one is made. {fence}",
         may_taint=True,
         **known,
     )
@@ -221,8 +223,8 @@ def taint_is_ours(node: Object) -> bool:
 def taint_change(node: Object, run: str, now: datetime) -> dict[str, Any] | None:
     """The merge patch that adds the taint and notes that it is ours; None where a taint is there already.
 
-    `spec.taints` is one atomic list: the patch carries the whole of it and the node's resourceVersion, so that
-    whoever changed the node in between makes it fail, and it is decided again.
+    `spec.taints` is one atomic list: the patch carries the whole of it and the node's resourceVersion, so
+    that whoever changed the node in between makes it fail, and it is decided again.
     """
     if has_taint(node):
         return None

@@ -1,5 +1,4 @@
-"""Removing what an acceptance made, found by its label: workloads, Pods, its own claims, its directories; and what
-it marked on nodes."""
+"""Removing what an acceptance made, by its label: workloads, Pods, claims, directories, marks on nodes."""
 
 from __future__ import annotations
 
@@ -50,7 +49,9 @@ class Cleanup:
         selector = f"{ACCEPTANCE_LABEL}={self.acceptance}"
         pods = f"/api/v1/namespaces/{self.namespace}/pods"
         claims = f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims"
-        return self._remove(pods, f"{selector},{ONLOOKER}", gracePeriodSeconds=1) + self._remove(claims, selector)
+        return self._remove(pods, f"{selector},{ONLOOKER}", gracePeriodSeconds=1) + self._remove(
+            claims, selector
+        )
 
     def nodes(self) -> list[str]:
         """Undo a cordon and a taint that this acceptance has left on a node."""
@@ -107,7 +108,5 @@ def is_run_of(run_id: str, acceptance: str) -> bool:
 
 def others(pods: Iterable[Mapping[str, Any]], jobs: Iterable[Mapping[str, Any]]) -> list[str]:
     """Ids of acceptances that have anything in the namespace."""
-    found = {
-        str((item["metadata"].get("labels") or {}).get(ACCEPTANCE_LABEL, "")) for item in [*pods, *jobs]
-    }
+    found = {str((item["metadata"].get("labels") or {}).get(ACCEPTANCE_LABEL, "")) for item in [*pods, *jobs]}
     return sorted(found - {""})

@@ -1,4 +1,4 @@
-"""What is done to a run through the API: its Pod, its program, its files; and to a node: cordon and uncordon."""
+"""What is done through the API: to a run's Pod, its program and its files, and to a node (cordon)."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ print(json.dumps({"pid": pid}), flush=True)
 os.kill(pid, signal.SIGKILL)
 """
 )
-# Stopped first, so that no newer checkpoint is sealed between the damage and the end. Killed last, because the
-# container goes with its program, and this script with the container.
+# Stopped first, so that no newer checkpoint is sealed between the damage and the end. Killed last, because
+# the container goes with its program, and this script with the container.
 CORRUPT = (
     _CHILD
     + """

@@ -66,7 +66,8 @@ def container_state(pod: Any, kind: str) -> Json:
 
 def started_at(pod: Any) -> datetime | None:
     return moment(
-        container_state(pod, "running").get("startedAt") or container_state(pod, "terminated").get("startedAt")
+        container_state(pod, "running").get("startedAt")
+        or container_state(pod, "terminated").get("startedAt")
     )
 
 
@@ -133,9 +134,7 @@ def workload(kind: Literal["Job", "JobSet"], item: Json, gone: datetime | None) 
 
 def is_over(item: Json) -> bool:
     """A Job that is Complete or Failed, or a JobSet that is Completed or Failed."""
-    return any(
-        c.type in ("Complete", "Completed", "Failed") and c.status == "True" for c in conditions(item)
-    )
+    return any(c.type in ("Complete", "Completed", "Failed") and c.status == "True" for c in conditions(item))
 
 
 def node(item: Json) -> NodeFact:

@@ -71,8 +71,11 @@ class Driver:
         self.cleanup = Cleanup(self.api, self.namespace, self.acceptance, self.job_sets)
 
     def run(self) -> Acceptance:
-        """All scenarios, two at a time where there is room. Whatever happens, what was made is removed, and what
-        was seen is returned; `problems` says what is missing."""
+        """All scenarios, two at a time where there is room.
+
+        Whatever happens, what was made is removed and what was seen is returned; `problems` says what is
+        missing.
+        """
         started = utc_now()
         cluster = self._cluster()
         with _signals(self._interrupt) as quiet:
@@ -99,7 +102,9 @@ class Driver:
             started_at=started,
             ended_at=utc_now(),
             asked=list(self.asked),
-            references=[self._finished[reference.run.id]] if reference and reference.run.id in self._finished else [],
+            references=[self._finished[reference.run.id]]
+            if reference and reference.run.id in self._finished
+            else [],
             scenarios=[self._finished[p.run.id] for p in self.plan.scenarios if p.run.id in self._finished],
             skipped=[*self.plan.skipped, *self._not_reached()],
             problems=[*self._problems, *self.recorder.problems()],
@@ -146,21 +151,27 @@ class Driver:
             for thread in threads:
                 thread.join(max(0.0, until - time.monotonic()))
             if any(thread.is_alive() for thread in threads):
-                self._problems.append("A scenario did not end in time; what it had changed may not be undone.")
+                self._problems.append(
+                    "A scenario did not end in time; what it had changed may not be undone."
+                )
 
     def _check_time(self, deadline: float) -> None:
         if self.recorder.stopped:
             raise Stopped
         if time.monotonic() > deadline:
-            self._problems.append(f"The time was over (--timeout {self.limit_seconds:.0f}) before all was done.")
+            self._problems.append(
+                f"The time was over (--timeout {self.limit_seconds:.0f}) before all was done."
+            )
             self.recorder.stop()
             raise Stopped
 
     def _scenario(self, planned: Planned) -> None:
         started, completed = utc_now(), False
         with self.progress.step(planned.title) as step:
-            lab = Lab(planned, self.api, self.recorder, self.faults, self._inspector(planned), self.team, self.pool,
-                      self.rehearsal, self.progress, step)  # fmt: skip
+            lab = Lab(
+                planned, self.api, self.recorder, self.faults, self._inspector(planned),
+                self.team, self.pool, self.rehearsal, self.progress, step,
+            )  # fmt: skip
             try:
                 if planned.shape.bounded:
                     from ops.acceptance.scenarios.volume import claim_manifest
@@ -347,7 +358,7 @@ def _artifacts(scenario: Scenario | None) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def _signals(stop: Callable[[], None]) -> Iterator[Callable[[], None]]:
-    """SIGINT, SIGTERM and SIGHUP end the acceptance in order. Yields what makes them be ignored from then on."""
+    """SIGINT, SIGTERM and SIGHUP end the acceptance in order. Yields what has them ignored from then on."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None

@@ -1,4 +1,4 @@
-"""What only the rehearsal's machine can do: stop a node's kubelet, freeze a Pod's processes, read a node's files."""
+"""What only the rehearsal's machine can do: stop a kubelet, freeze a Pod's processes, read a node's files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SANDBOX = "pause"
 
 
 def stop_kubelet(name: str) -> None:
-    """End the node's kubelet as a crash would. Its containers live on: their parents are containerd's shims."""
+    """End the node's kubelet as a crash would. Its containers live on, below containerd's shims."""
     processes.stop(_node(name).process("kubelet"), grace_seconds=0)
 
 
@@ -57,7 +57,9 @@ def alive(pod_uid: str) -> list[int]:
 
 def node_log(node: str, namespace: str, pod: str, pod_uid: str, container: str = "trainer") -> str:
     """The container's log as its node has it; empty where the node has none (any more)."""
-    folder = _node(node).folder / nodes.FOLDERS["/var/log/pods"][0] / f"{namespace}_{pod}_{pod_uid}" / container
+    folder = (
+        _node(node).folder / nodes.FOLDERS["/var/log/pods"][0] / f"{namespace}_{pod}_{pod_uid}" / container
+    )
     try:
         return cri_text((folder / "0.log").read_text(errors="replace"))
     except OSError:
@@ -99,7 +101,10 @@ def _of_pod(pod_uid: str) -> Iterator[int]:
         if not entry.name.isdigit():
             continue
         with suppress(OSError):
-            if f"pod{pod_uid}" in (entry / "cgroup").read_text() and (entry / "comm").read_text().strip() != SANDBOX:
+            if (
+                f"pod{pod_uid}" in (entry / "cgroup").read_text()
+                and (entry / "comm").read_text().strip() != SANDBOX
+            ):
                 yield int(entry.name)
 
 

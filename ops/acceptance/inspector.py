@@ -18,6 +18,7 @@ from ops.acceptance import convert
 from ops.acceptance.facts import Comparison, Json, Snapshot
 from ops.acceptance.recorder import ACCEPTANCE_LABEL, NotInTime, utc_now
 from ops.acting import Answer
+from ops.errors import OpsError
 from ops.recover import ONLOOKER
 
 CONTAINER = "inspector"
@@ -30,15 +31,16 @@ REMOVE = """
 import shutil, sys
 from pathlib import Path
 root = Path(sys.argv[1])
-for name in sys.argv[2:]:
-    if "/" in name or not name.startswith("accept-"):
-        sys.exit(f"{name} is no directory of an acceptance")
-    for _ in range(5):  # a process that is about to end may still write
-        shutil.rmtree(root / name, ignore_errors=True)
-        if not (root / name).exists():
-            break
-    else:
-        sys.exit(f"{root / name} could not be removed")
+for pattern in sys.argv[2:]:
+    if "/" in pattern or not pattern.startswith("accept-") or len(pattern) < 16:
+        sys.exit(f"{pattern} is no directory of an acceptance")
+    for folder in root.glob(pattern):
+        for _ in range(5):  # a process that is about to end may still write
+            shutil.rmtree(folder, ignore_errors=True)
+            if not folder.exists():
+                break
+        else:
+            sys.exit(f"{folder} could not be removed")
 """
 COMPARE = """
 import json, sys
@@ -98,14 +100,14 @@ class Inspector:
             return name
 
     def snapshot(self, run_id: str, why: str, avoid: str = "") -> Snapshot:
-        """The run's directory now, every hash verified. Raises NotInTime or RuntimeError where it can not be."""
+        """The run's directory now, every hash verified. Raises OpsError or NotInTime if it can not be."""
         at = utc_now()
         command = ["python3", "-m", "trainer.recovery.inspect", f"{CHECKPOINT_ROOT}/{run_id}", "--verify"]
         answer = self._run(command, avoid)
         try:
             found = json.loads(answer.out)
         except ValueError:
-            raise RuntimeError(f"The volume of {run_id} could not be read: {_said(answer)}") from None
+            raise OpsError(f"The volume of {run_id} could not be read: {_said(answer)}") from None
         digest = hashlib.sha256(answer.out.encode()).hexdigest()
         return Snapshot(at=at, done_at=utc_now(), why=why, inspect=found, sha256=digest)
 
@@ -133,7 +135,7 @@ class Inspector:
         )
 
     def remove(self, run_ids: list[str]) -> str:
-        """Remove the directories of these runs; empty, or what went wrong."""
+        """Remove the directories of these runs (names, or shell patterns); empty, or what went wrong."""
         if not run_ids:
             return ""
         answer = self._run(["python3", "-c", REMOVE, CHECKPOINT_ROOT, *run_ids])
@@ -164,7 +166,10 @@ class Inspector:
                     "imagePullPolicy": self.run.image_pull_policy,
                     "command": ["python3", "-c", "import signal; signal.pause()"],
                     # One thread: the limit is far below what numpy would start threads for.
-                    "env": [{"name": "HOME", "value": "/tmp"}, {"name": "OPENBLAS_NUM_THREADS", "value": "1"}],
+                    "env": [
+                        {"name": "HOME", "value": "/tmp"},
+                        {"name": "OPENBLAS_NUM_THREADS", "value": "1"},
+                    ],
                     "resources": {
                         "requests": {"cpu": "20m", "memory": "64Mi"},
                         "limits": {"cpu": "1", "memory": "512Mi"},
@@ -191,7 +196,11 @@ class Inspector:
             other = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": [avoid]}
             spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
                 "nodeSelectorTerms": [{"matchExpressions": [other]}]}}}  # fmt: skip
-        labels = {ACCEPTANCE_LABEL: self.acceptance, ONLOOKER: "true", "app.kubernetes.io/part-of": "holdfast"}
+        labels = {
+            ACCEPTANCE_LABEL: self.acceptance,
+            ONLOOKER: "true",
+            "app.kubernetes.io/part-of": "holdfast",
+        }
         return {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -206,8 +215,12 @@ class Inspector:
             if convert.at(pod, "status", "phase") == "Running":
                 return str(convert.at(pod, "spec", "nodeName") or "")
             self.pause(POLL_SECONDS)
-        state = next((c.message or c.reason for c in convert.conditions(pod) if c.status == "False"), "no word")
-        raise NotInTime(f"After {READY_SECONDS:.0f} s the Pod {name} that reads the volume did not run: {state}.")
+        state = next(
+            (c.message or c.reason for c in convert.conditions(pod) if c.status == "False"), "no word"
+        )
+        raise NotInTime(
+            f"After {READY_SECONDS:.0f} s the Pod {name} that reads the volume did not run: {state}."
+        )
 
     def _run(self, command: list[str], avoid: str = "") -> Answer:
         from kubernetes.client.exceptions import ApiException

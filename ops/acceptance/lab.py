@@ -87,9 +87,13 @@ class Lab:
         try:
             answer = deed() or {}
         except BaseException as error:
-            self.done.append(Action(at=at, what=what, target=target, detail={**detail, "error": describe(error)[0]}))
+            self.done.append(
+                Action(at=at, what=what, target=target, detail={**detail, "error": describe(error)[0]})
+            )
             raise
-        self.done.append(Action(at=at, done_at=utc_now(), what=what, target=target, detail={**detail, **answer}))
+        self.done.append(
+            Action(at=at, done_at=utc_now(), what=what, target=target, detail={**detail, **answer})
+        )
         return answer
 
     def delete(self, pod: PodRecord) -> None:
@@ -107,7 +111,9 @@ class Lab:
         try:
             found = self.inspector.snapshot(self.run_id, why, avoid)
         except Exception as error:  # whatever kept it from being read is told in the facts
-            self.problems.append(f"The volume could not be read ({why}): {describe(error)[0].splitlines()[0]}")
+            self.problems.append(
+                f"The volume could not be read ({why}): {describe(error)[0].splitlines()[0]}"
+            )
             return None
         self.snapshots.append(found)
         return found
@@ -133,7 +139,7 @@ class Lab:
         return self.until(check, f"Pod {number} to run", seconds)
 
     def event(self, pod: PodRecord, kind: str, count: int = 1, at_step: int | None = None) -> Json:
-        """The `count`-th event of that kind that the Pod has said; with `at_step` of that step or a later one."""
+        """The Pod's `count`-th event of that kind; with `at_step`, of those of that step or a later one."""
 
         def check() -> Json | None:
             found = [e for e in pod.said(kind) if at_step is None or (e.get("step") or 0) >= at_step]
@@ -171,7 +177,9 @@ class Lab:
         self.recorder.wait(self.is_over, "the run to end", END_SECONDS, self.step, self._state)
 
         def all_said() -> bool:
-            return all((pod.finished or pod.gone) and not pod.reading for pod in self.recorder.pods(self.run_id))
+            return all(
+                (pod.finished or pod.gone) and not pod.reading for pod in self.recorder.pods(self.run_id)
+            )
 
         try:
             self.recorder.wait(all_said, "the last words", LOG_SECONDS, self.step)
@@ -211,11 +219,15 @@ class Lab:
         """What there was instead of what was waited for."""
         pods = self.recorder.pods(self.run_id)
         if not pods:
-            refused = [seen.what for seen in self.recorder.watched(self.run_id) if "FailedCreate" in seen.what]
+            refused = [
+                seen.what for seen in self.recorder.watched(self.run_id) if "FailedCreate" in seen.what
+            ]
             return refused[-1] if refused else "It has no Pod."
         pod = pods[-1]
         last = pod.events[-1] if pod.events else None
         said = f", its last event {last.get('event')} (step {last.get('step')})" if last else ""
-        waiting = [c.message or c.reason for c in convert.conditions(pod.pod) if c.status == "False" and c.message]
+        waiting = [
+            c.message or c.reason for c in convert.conditions(pod.pod) if c.status == "False" and c.message
+        ]
         phase = convert.at(pod.pod, "status", "phase")
         return f"Pod {pod.name} is {phase}{said}. {' '.join(waiting[:1])}".strip()

@@ -17,7 +17,7 @@ Controller = Literal["job", "jobset"]
 Choice = Literal["job", "jobset", "both", "fit"]
 
 ENVIRONMENT = "acceptance"
-"""The value of holdfast.dev/environment on what is made here, so that no stack takes it for a run of its own."""
+"""Value of holdfast.dev/environment on what is made here, so that no stack takes it for a run of its own."""
 BOUNDED_CLASS = "rehearsal-rwx-bounded"
 BOUNDED_SIZE = "64Mi"
 DIGITS = "HOLDFAST_DIGITS_"
@@ -32,9 +32,11 @@ STAY_SECONDS = 600
 class Shape:
     """How a run is made for one fault, beside what all have in common.
 
-    gpus_at_once: how many Pods of the run's size it needs at the same time. nodes: how many nodes of the pool.
-    controllers: in which it can be made, the one that fits first. `rehearsal`: only there. `by_name`: elsewhere
-    only where it is asked for by name. `result`: it ends with one, which is compared with the reference's.
+    controllers: in which it can be made, the one that fits first.
+    gpus_at_once: Pods of the run's size that it needs at the same time. nodes: nodes of the pool.
+    rehearsal: only there. by_name: elsewhere only where it is asked for by name.
+    bounded: on a volume of its own that is full at its size.
+    result: it ends with one, which is compared with the reference's.
     """
 
     controllers: tuple[Controller, ...] = ("jobset", "job")
@@ -63,8 +65,8 @@ SHAPES: dict[str, Shape] = {
     "eviction": Shape(),
     "drain": Shape(nodes=2, by_name=True, alone=True),
     "kill-during-save": Shape(save_seconds=4.0, checkpoint_every=40),
-    # The node is Unknown after 40 to 50 s, its Pod told to go 10 s later, removed within 20 s of the taint, and
-    # the next one needs some seconds to begin: the old process is to be at work through all of it.
+    # The node is Unknown after 40 to 50 s, its Pod told to go 10 s later, removed 20 s after the taint; the
+    # next one needs seconds to begin. The old process is to be at work through all of it.
     "zombie": Shape(step_seconds=1.0, checkpoint_every=10, nodes=2, rehearsal=True, alone=True),
     "corrupted-checkpoint": Shape(),
     # The last save holds the first attempt at its end long enough to be frozen there.
@@ -99,7 +101,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Ground:
-    """What the cluster gives. `slots`: how many Pods of the run's size it takes now; `nodes`: with its GPUs."""
+    """What the cluster gives. slots: Pods of the run's size that fit now; nodes: those with GPUs for one."""
 
     rehearsal: bool
     job_sets: bool
@@ -151,7 +153,7 @@ def plan(
                     letter=kind.letter,
                     fault=kind.slug,
                     controller="jobset",
-                    reason=f"It needs two plain Jobs of one run, and only JobSets were asked for: {kind.title}.",
+                    reason="It needs two plain Jobs of one run, and only JobSets were asked for.",
                     what_to_do=f"./holdfast accept --fault {kind.slug} --controller job",
                 )
             )
@@ -185,7 +187,7 @@ def planned(
             "attempt": 1,
             "cancelled": False,
             "controller": controller,
-            # The reference program, whatever the declared run's own is: only it can be told to be slow or to fail.
+            # The reference program, whatever the declared run's is: it can be told to be slow or to fail.
             "command": DEFAULT_COMMAND,
             "args": None,
             "env": {**kept, **env},
@@ -295,8 +297,8 @@ def _refusal(kind: FaultKind, shape: Shape, by_name: bool, ground: Ground) -> Sk
         )
     if ground.slots < shape.gpus_at_once:
         return because(
-            f"It needs {shape.gpus_at_once} Pods of the run's size at once, and the GPUs and the team's quota "
-            f"leave room for {ground.slots}.",
+            f"It needs {shape.gpus_at_once} Pods of the run's size at once, and GPUs and quota leave "
+            f"room for {ground.slots}.",
             "Free GPUs, or raise the team's quota.",
         )
     return None

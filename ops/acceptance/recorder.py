@@ -169,7 +169,9 @@ class Recorder:
                     step.note(f"waiting for {what}")
                 if time.monotonic() >= deadline:
                     words = instead() or self._words()
-                    raise NotInTime(f"After {seconds:.0f} s this had not happened: {what}.{words and ' ' + words}")
+                    raise NotInTime(
+                        f"After {seconds:.0f} s this had not happened: {what}.{words and ' ' + words}"
+                    )
                 self._changed.wait(min(WAKE_SECONDS, max(0.01, deadline - time.monotonic())))
 
     def pause(self, seconds: float) -> None:
@@ -209,7 +211,9 @@ class Recorder:
         """The timeline of the run's objects, and of the nodes that had its Pods."""
         with self._changed:
             nodes = {record.node for record in self.pods(run)}
-            return [seen for owner, seen in self._watched if owner == run or (owner == "" and seen.name in nodes)]
+            return [
+                seen for owner, seen in self._watched if owner == run or (owner == "" and seen.name in nodes)
+            ]
 
     def problems(self) -> list[str]:
         with self._changed:
@@ -325,12 +329,18 @@ class Recorder:
             return
         self._events_seen.add(key)
         about = convert.at(item, "involvedObject", "uid")
-        owner = convert.at(self._pods[about].pod, "metadata", "labels", RUN_LABEL) if about in self._pods else None
+        owner = (
+            convert.at(self._pods[about].pod, "metadata", "labels", RUN_LABEL)
+            if about in self._pods
+            else None
+        )
         if owner is None and about in self._workloads:
             owner = _label(self._workloads[about][1], RUN_LABEL)
         if owner:
             name = str(convert.at(item, "involvedObject", "name") or "")
-            self._watched.append((owner, Watched(at=now, kind="Event", name=name, what=convert.event_words(item))))
+            self._watched.append(
+                (owner, Watched(at=now, kind="Event", name=name, what=convert.event_words(item)))
+            )
 
     def _tell(self, now: datetime, run: str, kind: str, item: Json, words: list[str]) -> None:
         name = item["metadata"]["name"]

@@ -100,7 +100,9 @@ class Recovery:
             found: list[str] = []
 
             def none_runs() -> bool:
-                found[:] = [name_of(pod) for pod in self._of_run() if _runs(pod) and name_of(pod) not in known]
+                found[:] = [
+                    name_of(pod) for pod in self._of_run() if _runs(pod) and name_of(pod) not in known
+                ]
                 return not found
 
             self._wait(none_runs, "the next Pod to run", next_seconds, step)
@@ -172,7 +174,7 @@ class Recovery:
 def recover(
     stack: Stack, run: str, yes: bool, as_json: bool, wait: bool, also: Sequence[str], timeout: float | None
 ) -> ExitCode:
-    """Look, say the state, and with consent act. The taint of an earlier call is removed once its node is back."""
+    """Look, say the state, and with consent act. An earlier call's taint is removed once its node is back."""
     from ops.acting import ActingKube
 
     work = Recovery(ActingKube(target(stack, environment(stack))), run, Progress())
@@ -210,7 +212,9 @@ def carry_out(
         work.wait_for_nodes(timeout or NEXT_SECONDS)
         out = []
     if as_json:
-        console.as_json({"run": work.run, **asdict(verdict), "done": work.done, "next": after, "stillOut": out})
+        console.as_json(
+            {"run": work.run, **asdict(verdict), "done": work.done, "next": after, "stillOut": out}
+        )
     else:
         for sentence in work.done:
             console.say(sentence)
@@ -225,7 +229,7 @@ def consent(verdict: Verdict, yes: bool, also: Sequence[str]) -> None:
     open_questions = [pod for pod in verdict.unsafe if pod.split(" ")[0] not in named]
     if open_questions and (yes or not sys.stdin.isatty()):
         raise OpsError(
-            f"Node {verdict.node} also has Pods that nothing would keep from going on after they are removed: "
+            f"Node {verdict.node} also has Pods that nothing would keep from going on after their removal: "
             f"{', '.join(open_questions)}.",
             "Make sure that the machine is off, or that they do no harm, and name each: "
             + " ".join(f"--also {pod.split(' ')[0]}" for pod in open_questions),

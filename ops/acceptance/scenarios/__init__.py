@@ -1,4 +1,4 @@
-"""One module per kind of fault. Each fault is a function that disturbs the run of its Lab and sees it to its end.
+"""One module per kind of fault. A fault is a function that disturbs the run of its Lab and sees it end.
 
 Imported late: the faults of the rehearsal's own machine need a machine that can have one.
 """

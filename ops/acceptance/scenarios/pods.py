@@ -23,7 +23,7 @@ def eviction(lab: Lab) -> None:
 
 
 def drain(lab: Lab) -> None:
-    """What `kubectl drain` does, for the run's Pod alone: cordon, evict. Uncordoned once the next one runs."""
+    """As `kubectl drain` does, for the run's Pod alone: cordon, evict. Uncordoned once the next one runs."""
     pod = after_a_checkpoint(lab)
     lab.snapshot("before-fault")
     node = pod.node

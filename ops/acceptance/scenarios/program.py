@@ -20,7 +20,7 @@ def crash(lab: Lab) -> None:
 
 
 def kill_during_save(lab: Lab) -> None:
-    """SIGKILL while the save after a sealed one is being written; a look at the volume shows the half save."""
+    """SIGKILL while the save after a sealed one is written; a look at the volume shows the half save."""
     pod = lab.running(1)
     sealed = lab.event(pod, "checkpoint")
     lab.event(pod, "checkpoint-begins", at_step=int(sealed["step"]) + 1)

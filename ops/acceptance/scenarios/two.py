@@ -1,4 +1,4 @@
-"""Two processes of one run at the same time: a zombie on a dead node, and two attempts that finish at once."""
+"""Two processes of one run at a time: a zombie on a dead node, and two attempts that finish at once."""
 
 from __future__ import annotations
 
@@ -49,11 +49,13 @@ def zombie(lab: Lab) -> None:
 
 
 def two_finishers(lab: Lab) -> None:
-    """The first is frozen when all its steps are done, before it has a result; thawed when the second is as far."""
+    """The first is frozen with all its steps done and no result; thawed when the second is as far."""
     first = lab.running(1)
     lab.event(first, "step", at_step=lab.planned.fact.steps)
     thaw = lab.undo.later(f"the freeze of {first.name}", lambda: _thaw(lab, first))
-    lab.act("freeze", first.name, lambda: {"pids": host.freeze(first.uid)}, pod_uid=first.uid, node=first.node)
+    lab.act(
+        "freeze", first.name, lambda: {"pids": host.freeze(first.uid)}, pod_uid=first.uid, node=first.node
+    )
     lab.snapshot("first-frozen")
     lab.create("create-second", attempt=2)
     second = lab.running(2)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from ops.acceptance.lab import Lab, Unexpected
 from ops.acceptance.plan import BOUNDED_CLASS, BOUNDED_SIZE
-from ops.acceptance.recorder import ACCEPTANCE_LABEL
+from ops.acceptance.recorder import ACCEPTANCE_LABEL, PodRecord
 from ops.acceptance.scenarios.when import after_a_checkpoint
 
 TRIES = 3
+SAVE_SECONDS = 60.0
 
 
 def claim_manifest(lab: Lab) -> dict[str, object]:
@@ -37,10 +38,7 @@ def volume_full(lab: Lab) -> None:
         filled = lab.act("fill-volume", pod.name, lambda: lab.faults.fill_volume(pod.name), pod_uid=pod.uid)
         lab.observe("disk", size=filled.get("size"), free=filled.get("free"))
         sealed = len(pod.said("checkpoint"))
-        lab.until(
-            lambda sealed=sealed: pod.said("checkpoint-failed") or len(pod.said("checkpoint")) > sealed or None,
-            "a save on the full volume", 60,
-        )  # fmt: skip
+        lab.until(lambda sealed=sealed: _tried(pod, sealed), "a save on the full volume", SAVE_SECONDS)
         if pod.said("checkpoint-failed"):
             break
     else:
@@ -50,6 +48,10 @@ def volume_full(lab: Lab) -> None:
     sealed = len(pod.said("checkpoint"))
     lab.event(pod, "checkpoint", sealed + 1)
     lab.over()
+
+
+def _tried(pod: PodRecord, sealed: int) -> bool | None:
+    return bool(pod.said("checkpoint-failed")) or len(pod.said("checkpoint")) > sealed or None
 
 
 def void_free(free: object) -> dict[str, object]:

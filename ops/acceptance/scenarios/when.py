@@ -7,7 +7,7 @@ from ops.acceptance.recorder import PodRecord
 
 
 def after_a_checkpoint(lab: Lab, number: int = 1, count: int = 1) -> PodRecord:
-    """The run's Pod of that number, once it has sealed so many checkpoints and taken a step after the last."""
+    """The run's Pod of that number, once it has sealed so many checkpoints and trained on."""
     pod = lab.running(number)
     sealed = lab.event(pod, "checkpoint", count)
     lab.event(pod, "step", at_step=int(sealed["step"]) + 1)
