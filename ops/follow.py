@@ -33,6 +33,8 @@ def milestones(before: RunView | None, now: RunView) -> list[str]:
     said = []
     if before is not None and before.pod and now.pod and before.pod != now.pod:
         said.append(f"{now.run}: a new Pod, {now.pod}, after {before.pod}")
+    if before is not None and now.restarts > before.restarts:
+        said.append(f"{now.run}: restart {now.restarts} by JobSet, {now.counted_restarts} counted")
     waits_for_else = before is not None and now.phase is Phase.WAITING and before.sentence != now.sentence
     if before is None or before.phase != now.phase or waits_for_else:
         where = f" on {now.node}" if now.node and now.phase in (Phase.STARTING, Phase.RUNNING) else ""

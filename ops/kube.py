@@ -19,6 +19,7 @@ from ops.stacks import Target
 PAGE = 500
 TIMEOUT_SECONDS = (5.0, 30.0)  # connect, read
 RUN_LABEL = "holdfast.dev/run"
+JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2"
 
 
 class Kube:
@@ -56,6 +57,13 @@ class Kube:
 
     def job(self, namespace: str, name: str) -> dict[str, Any] | None:
         return self.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}")
+
+    def job_sets(self, selector: str = RUN_LABEL) -> list[dict[str, Any]]:
+        """All JobSets with the label; none where JobSet is not installed."""
+        return self._list(f"{JOB_SETS}/jobsets", missing_ok=True, labelSelector=selector)
+
+    def job_set(self, namespace: str, name: str) -> dict[str, Any] | None:
+        return self.get(f"{JOB_SETS}/namespaces/{namespace}/jobsets/{name}")
 
     def pods(self, namespace: str, selector: str) -> list[dict[str, Any]]:
         return self._list(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector)
@@ -101,12 +109,15 @@ class Kube:
         if rest:
             yield rest.decode(errors="replace")
 
-    def _list(self, path: str, **query: Any) -> list[dict[str, Any]]:
-        """All items, read in pages, so that a large cluster is never asked for everything at once."""
+    def _list(self, path: str, missing_ok: bool = False, **query: Any) -> list[dict[str, Any]]:
+        """All items, read in pages, so that a large cluster is never asked for everything at once.
+
+        `missing_ok`: a kind that the API server does not know has no items.
+        """
         found: list[dict[str, Any]] = []
         wanted = {"limit": PAGE, **{key: value for key, value in query.items() if value}}
         while True:
-            body = self._json(path, wanted)
+            body = self._json(path, wanted, missing_ok) or {}
             found.extend(body.get("items") or [])
             token = (body.get("metadata") or {}).get("continue")
             if not token:

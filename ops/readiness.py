@@ -27,6 +27,20 @@ def operator_problems(kube: Kube, plan: StackPlan, nodes: Sequence[Mapping[str, 
     return [*verdict.faults, *verdict.waiting]
 
 
+def job_set_problems(kube: Kube, plan: StackPlan) -> list[str]:
+    """Sentences about what keeps JobSets from being made; empty where nothing does, or no run needs it.
+
+    Nothing is tried: only a deployment sends the webhook a JobSet.
+    """
+    if plan.job_set is None:
+        return []
+    from components.cluster_resources.job_set_judgement import judge, look
+
+    namespace, installed = plan.job_set.namespace, plan.job_set.install
+    verdict = judge(look(kube, namespace, installed), namespace, installed)
+    return [*verdict.faults, *verdict.waiting]
+
+
 def expectation(planned: OperatorExpectation, nodes: Sequence[Mapping[str, Any]]) -> Expectation:
     """The planner's expectation with the pools' nodes as they are now: a newcomer is judged too."""
     from components.cluster_resources.gpu_judgement import Expectation

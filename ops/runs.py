@@ -6,14 +6,13 @@ Objects are dicts as `kubectl get -o json` prints them, so that a saved folder i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from ops.pod_events import LogSummary, Result, as_result, parse_termination
-
-Object = Mapping[str, Any]
+from ops.workloads import Object, Workload, at, workload_of
 
 EXIT_MEANING = {
     0: "finished with a verified result",
@@ -30,7 +29,7 @@ class Phase(StrEnum):
 
     ABSENT = "Absent"
     SUSPENDED = "Suspended"
-    WAITING = "Waiting"  # the Job exists, no Pod does
+    WAITING = "Waiting"  # the Job or JobSet exists, no Pod does
     PENDING = "Pending"  # a Pod exists and has no node
     STARTING = "Starting"  # it has a node, and its container does not run yet
     RUNNING = "Running"
@@ -41,15 +40,23 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class RunSnapshot:
-    """What was read of one run at one moment. `events` are of the Job and its Pods, in any order."""
+    """What was read of one run at one moment. `events` are of the Job or JobSet, its child Job and its Pods,
+    in any order.
+    """
 
     run: str
     namespace: str
     job_name: str
+    """Name of the Job or JobSet."""
     job: Object | None
+    """The Job or JobSet."""
     pods: Sequence[Object] = ()
     events: Sequence[Object] = ()
     log: LogSummary = field(default_factory=LogSummary)
+    child: Object | None = None
+    """The child Job of a JobSet that failed: only there stands why."""
+    kind: str = "Job"
+    """Kind of what is not there, where `job` is None."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,11 @@ class RunView:
     started: str = ""
     ended: str = ""
     deadline_seconds: int | None = None
+    controller: str = "job"
+    restarts: int = 0
+    """How often JobSet made the child Job anew; 0 with a plain Job."""
+    counted_restarts: int = 0
+    """Those of them that count against its limit: all but the ones after preemptions."""
 
     @property
     def over(self) -> bool:
@@ -79,32 +91,28 @@ class RunView:
 
 def judge_run(snapshot: RunSnapshot) -> RunView:
     """The run's phase and what it is doing or waiting for."""
-    job = snapshot.job
-    if job is None:
-        return _view(snapshot, Phase.ABSENT, f"There is no Job {snapshot.namespace}/{snapshot.job_name}.")
-    conditions = {
-        item["type"]: item for item in _at(job, "status", "conditions") or [] if item["status"] == "True"
-    }
-    if "Complete" in conditions:
-        return _view(snapshot, Phase.COMPLETE, "The result is committed and verified.")
-    if "Failed" in conditions:
-        return _view(snapshot, Phase.FAILED, _failure(snapshot, conditions["Failed"]))
-    if _at(job, "spec", "suspend"):
-        return _view(
-            snapshot,
-            Phase.SUSPENDED,
-            "The Job is suspended: whoever admits it (a queue, a person) has not yet.",
-        )
+    if snapshot.job is None:
+        where = f"{snapshot.namespace}/{snapshot.job_name}"
+        return _view(snapshot, None, Phase.ABSENT, f"There is no {snapshot.kind} {where}.")
+    work = workload_of(snapshot.job)
+    if work.complete:
+        return _view(snapshot, work, Phase.COMPLETE, "The result is committed and verified.")
+    if work.failure:
+        return _view(snapshot, work, Phase.FAILED, _failure(snapshot, work, work.failure))
+    if work.suspended:
+        why = f"The {work.kind} is suspended: whoever admits it (a queue, a person) has not yet."
+        return _view(snapshot, work, Phase.SUSPENDED, why)
     pod = newest_pod(snapshot.pods)
-    if pod is None or _at(pod, "status", "phase") in ("Succeeded", "Failed"):
-        return _view(snapshot, Phase.WAITING, _waiting(snapshot, pod))
-    if _at(pod, "metadata", "deletionTimestamp"):
-        return _view(snapshot, Phase.STOPPING, f"Pod {name_of(pod)} was told to stop and saves its state.")
-    if not _at(pod, "spec", "nodeName"):
-        return _view(snapshot, Phase.PENDING, _unscheduled(pod))
-    if _at(pod, "status", "phase") == "Running":
-        return _view(snapshot, Phase.RUNNING, _progress(snapshot))
-    return _view(snapshot, Phase.STARTING, _starting(snapshot, pod))
+    if pod is None or at(pod, "status", "phase") in ("Succeeded", "Failed"):
+        return _view(snapshot, work, Phase.WAITING, _waiting(snapshot, work, pod))
+    if at(pod, "metadata", "deletionTimestamp"):
+        told = f"Pod {name_of(pod)} was told to stop and saves its state."
+        return _view(snapshot, work, Phase.STOPPING, told)
+    if not at(pod, "spec", "nodeName"):
+        return _view(snapshot, work, Phase.PENDING, _unscheduled(pod))
+    if at(pod, "status", "phase") == "Running":
+        return _view(snapshot, work, Phase.RUNNING, _progress(snapshot, work))
+    return _view(snapshot, work, Phase.STARTING, _starting(snapshot, pod))
 
 
 def newest_pod(pods: Sequence[Object]) -> Object | None:
@@ -117,20 +125,20 @@ def oldest_first(pods: Sequence[Object]) -> list[Object]:
 
 
 def name_of(item: Object) -> str:
-    return str(_at(item, "metadata", "name") or "")
+    return str(at(item, "metadata", "name") or "")
 
 
 def terminated(pod: Object) -> Mapping[str, Any]:
     """The end of the Pod's trainer container (exitCode, reason, message), or an empty mapping."""
-    for status in _at(pod, "status", "containerStatuses") or []:
-        ended = _at(status, "state", "terminated")
+    for status in at(pod, "status", "containerStatuses") or []:
+        ended = at(status, "state", "terminated")
         if ended and status.get("name") in ("trainer", None):
             return ended
     return {}
 
 
-def _view(snapshot: RunSnapshot, phase: Phase, sentence: str) -> RunView:
-    job, pod = snapshot.job or {}, newest_pod(snapshot.pods)
+def _view(snapshot: RunSnapshot, work: Workload | None, phase: Phase, sentence: str) -> RunView:
+    pod = newest_pod(snapshot.pods)
     log, words = snapshot.log, parse_termination(terminated(pod).get("message")) if pod else {}
     result = as_result(log.result) if log.result else None
     if result is None and phase is Phase.COMPLETE and (words.get("metrics") or words.get("result")):
@@ -138,28 +146,41 @@ def _view(snapshot: RunSnapshot, phase: Phase, sentence: str) -> RunView:
     step = log.step if log.step is not None else words.get("step")
     if step is None and result is not None:
         step = result.step
-    return RunView(
+    view = RunView(
         run=snapshot.run,
         namespace=snapshot.namespace,
         job=snapshot.job_name,
         phase=phase,
         sentence=sentence,
-        attempt=str((_at(job, "metadata", "labels") or {}).get("holdfast.dev/attempt", "")),
         pod=name_of(pod) if pod else "",
-        node=str(_at(pod, "spec", "nodeName") or "") if pod else "",
+        node=str(at(pod, "spec", "nodeName") or "") if pod else "",
         pods_so_far=len(snapshot.pods),
         step=step if isinstance(step, int) else None,
         checkpoint=log.checkpoint,
         result=result,
-        started=str(_at(job, "status", "startTime") or ""),
-        ended=str(_at(job, "status", "completionTime") or ""),
-        deadline_seconds=_at(job, "spec", "activeDeadlineSeconds"),
+    )
+    if work is None:
+        return view
+    return replace(
+        view,
+        attempt=work.attempt,
+        # JobSet deletes the Pods of the Jobs that it has replaced.
+        pods_so_far=max(len(snapshot.pods), work.restarts + bool(snapshot.pods)),
+        started=work.started,
+        ended=work.ended,
+        deadline_seconds=work.deadline_seconds,
+        controller=work.controller,
+        restarts=work.restarts,
+        counted_restarts=work.counted_restarts,
     )
 
 
-def _failure(snapshot: RunSnapshot, condition: Object) -> str:
+def _failure(snapshot: RunSnapshot, work: Workload, condition: Object) -> str:
     reason, message = condition.get("reason", ""), condition.get("message", "")
-    said = f"The Job failed ({reason}): {message}".rstrip(": .") + "."
+    said = f"The {work.kind} failed ({reason}): {message}".rstrip(": .") + "."
+    if snapshot.child is not None and (why := workload_of(snapshot.child).failure):
+        reason = why.get("reason", "")
+        said += f" Its Job failed ({reason}): {why.get('message', '')}".rstrip(": .") + "."
     pod = newest_pod(snapshot.pods)
     ended = terminated(pod) if pod else {}
     if not ended:
@@ -174,23 +195,46 @@ def _failure(snapshot: RunSnapshot, condition: Object) -> str:
     )
 
 
-def _waiting(snapshot: RunSnapshot, pod: Object | None) -> str:
-    after = _at(pod, "metadata", "creationTimestamp") if pod else ""
+def _waiting(snapshot: RunSnapshot, work: Workload, pod: Object | None) -> str:
+    after = at(pod, "metadata", "creationTimestamp") if pod else ""
     refusal = newest_event(snapshot.events, "FailedCreate", after=str(after or ""))
     if refusal:
         # A Job over its quota shows nothing in its conditions, only this event (kubernetes#88718, #90124).
         return f"No Pod can be made: {refusal.get('message', '').strip()}"
     if pod is None:
-        return "The Job waits for its first Pod."
+        if work.restarts:
+            return f"The {work.kind} {_restarted(work)}, and waits for its next Pod."
+        return f"The {work.kind} waits for its first Pod."
     ended = terminated(pod)
     if ended.get("exitCode") == 0:
-        return f"Pod {name_of(pod)} has finished; the Job is about to say so."
+        return f"Pod {name_of(pod)} has finished; the {work.kind} is about to say so."
     meaning = EXIT_MEANING.get(ended.get("exitCode"), f"failed with exit code {ended.get('exitCode', '?')}")
-    return f"Pod {name_of(pod)} {meaning}; the Job controller's delay runs before the next one."
+    if ended.get("exitCode") not in EXIT_MEANING and (why := _disruption(pod)):
+        meaning = f"was taken away ({why})"
+    return f"Pod {name_of(pod)} {meaning}; {_what_next(work)}."
+
+
+def _what_next(work: Workload) -> str:
+    if work.kind == "Job":
+        return "the Job controller's delay runs before the next one"
+    return "JobSet makes the next Job" + (f" (it {_restarted(work)})" if work.restarts else "")
+
+
+def _restarted(work: Workload) -> str:
+    times = "once" if work.restarts == 1 else f"{work.restarts} times"
+    return f"has restarted {times}, {work.counted_restarts} of {work.max_restarts} counted"
+
+
+def _disruption(pod: Object) -> str:
+    """Why Kubernetes itself took the Pod away; empty where it did not."""
+    for condition in at(pod, "status", "conditions") or []:
+        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
+            return str(condition.get("reason") or "DisruptionTarget")
+    return ""
 
 
 def _unscheduled(pod: Object) -> str:
-    for condition in _at(pod, "status", "conditions") or []:
+    for condition in at(pod, "status", "conditions") or []:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return f"Pod {name_of(pod)} has no node: {condition.get('message') or condition.get('reason')}"
     return f"Pod {name_of(pod)} waits for the scheduler."
@@ -198,12 +242,12 @@ def _unscheduled(pod: Object) -> str:
 
 def _starting(snapshot: RunSnapshot, pod: Object) -> str:
     name = name_of(pod)
-    mine = [event for event in snapshot.events if _at(event, "involvedObject", "name") == name]
+    mine = [event for event in snapshot.events if at(event, "involvedObject", "name") == name]
     waiting = [
         state
         for kind in ("initContainerStatuses", "containerStatuses")
-        for status in _at(pod, "status", kind) or []
-        if (state := _at(status, "state", "waiting"))
+        for status in at(pod, "status", kind) or []
+        if (state := at(status, "state", "waiting"))
     ]
     for state in waiting:
         if state.get("reason") not in ("ContainerCreating", "PodInitializing", None):
@@ -213,21 +257,22 @@ def _starting(snapshot: RunSnapshot, pod: Object) -> str:
             return f"Pod {name}: {reason}: {event.get('message', '').strip()}"
     last = newest_event(mine)
     return (
-        f"Pod {name} starts on {_at(pod, 'spec', 'nodeName')}"
+        f"Pod {name} starts on {at(pod, 'spec', 'nodeName')}"
         + (f": {last.get('message')}" if last else "")
         + "."
     )
 
 
-def _progress(snapshot: RunSnapshot) -> str:
+def _progress(snapshot: RunSnapshot, work: Workload) -> str:
     log = snapshot.log
     if log.step is None:
         return "The trainer starts." + (f" It restored step {log.restored}." if log.restored else "")
+    again = f"; {work.kind} {_restarted(work)}" if work.restarts else ""
     total = f" of {log.total_steps}" if log.total_steps else ""
     saved = f", last checkpoint at {log.checkpoint}" if log.checkpoint is not None else ", no checkpoint yet"
     resumed = f", resumed from {log.restored}" if log.restored else ""
     failed = f"; the last save failed: {log.save_failed}" if log.save_failed else ""
-    return f"step {log.step}{total}{saved}{resumed}{failed}"
+    return f"step {log.step}{total}{saved}{resumed}{failed}{again}"
 
 
 def newest_event(events: Sequence[Object], reason: str = "", after: str = "") -> Object | None:
@@ -237,26 +282,18 @@ def newest_event(events: Sequence[Object], reason: str = "", after: str = "") ->
 
 
 def _seen(event: Object) -> str:
-    series = _at(event, "series", "lastObservedTime")
+    series = at(event, "series", "lastObservedTime")
     return str(
         series
         or event.get("lastTimestamp")
         or event.get("eventTime")
-        or _at(event, "metadata", "creationTimestamp")
+        or at(event, "metadata", "creationTimestamp")
         or ""
     )
 
 
 def _born(pod: Object) -> tuple[str, str]:
-    return str(_at(pod, "metadata", "creationTimestamp") or ""), name_of(pod)
-
-
-def _at(item: Any, *path: str) -> Any:
-    for key in path:
-        if not isinstance(item, Mapping):
-            return None
-        item = item.get(key)
-    return item
+    return str(at(pod, "metadata", "creationTimestamp") or ""), name_of(pod)
 
 
 def seconds_between(earlier: str, later: str | datetime) -> float | None:

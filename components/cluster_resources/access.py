@@ -34,7 +34,13 @@ class Cluster(Protocol):
     def delete(self, path: str, body: Json) -> Json | None: ...
 
 
-def items(cluster: Cluster, path: str, **query: str) -> list[Json]:
+class Reader(Protocol):
+    """A cluster that is only read."""
+
+    def get(self, path: str, **query: str) -> Json | None: ...
+
+
+def items(cluster: Reader, path: str, **query: str) -> list[Json]:
     """The items of a list; an empty list where the API has no such kind (a CRD that is not installed yet)."""
     answer = cluster.get(path, **query)
     return list(answer.get("items") or []) if answer else []

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from components.cluster_resources.access import Cluster, Json, items
+from components.cluster_resources.access import Json, Reader, items
 
 GPU = "nvidia.com/gpu"
 MESSAGE_LENGTH = 240
@@ -87,7 +87,7 @@ class Snapshot:
     """Name to handler."""
 
 
-def observe(cluster: Cluster, namespace: str) -> Snapshot:
+def observe(cluster: Reader, namespace: str) -> Snapshot:
     """Read the GPU stack of a cluster. Raises `ClusterProblem` if the cluster can not be read."""
     policies = items(cluster, "/apis/nvidia.com/v1/clusterpolicies")
     return snapshot_of(

@@ -7,9 +7,9 @@ take (a dry run), with the defaults in it that only the webhook sets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from components.cluster_resources.access import Cluster, Json, items
+from components.cluster_resources.access import Cluster, Json, Reader, items
 from components.cluster_resources.errors import ChangedMeanwhile, ClusterProblem, ClusterUnreachable
 from components.cluster_resources.gpu_snapshot import Deployment, Pod, snapshot_of
 from components.cluster_resources.waiting import Verdict
@@ -35,7 +35,16 @@ class JobSetSnapshot:
 
 
 def observe(cluster: Cluster, namespace: str, installed: bool) -> JobSetSnapshot:
-    """Look at a cluster. Raises `ClusterProblem` if it can not be read."""
+    """Look at a cluster and try a JobSet. Raises `ClusterProblem` if it can not be read."""
+    snapshot = look(cluster, namespace, installed)
+    if not snapshot.api:
+        return snapshot
+    refusal, rejection = _try(cluster, namespace)
+    return replace(snapshot, refusal=refusal, rejection=rejection)
+
+
+def look(cluster: Reader, namespace: str, installed: bool) -> JobSetSnapshot:
+    """What a cluster shows, with nothing tried."""
     listed = cluster.get(API) or {}
     api = any(resource.get("name") == "jobsets" for resource in listed.get("resources") or [])
     deployments: tuple[Deployment, ...] = ()
@@ -47,8 +56,7 @@ def observe(cluster: Cluster, namespace: str, installed: bool) -> JobSetSnapshot
             events=items(cluster, f"/api/v1/namespaces/{namespace}/events", fieldSelector="type=Warning"),
         )
         deployments, pods = tuple(found.deployments.values()), found.pods
-    refusal, rejection = _try(cluster, namespace) if api else (None, None)
-    return JobSetSnapshot(api, deployments, pods, refusal, rejection)
+    return JobSetSnapshot(api, deployments, pods)
 
 
 def judge(snapshot: JobSetSnapshot, namespace: str, installed: bool) -> Verdict:

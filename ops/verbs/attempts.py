@@ -1,7 +1,7 @@
 """`cancel` and `retry`: declared in the stack's file, carried out by the next `up`.
 
-A failed run is no difference for Pulumi: the Job is there as declared. So a retry is a declared attempt: a
-larger number makes a new Job (a Job itself can not be changed).
+A failed run is no difference for Pulumi: the Job or JobSet is there as declared. So a retry is a declared
+attempt: a larger number makes a new one (neither can be changed).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ops.stacks import Stack, environment, run_names, target
 
 
 def cancel(stack: Stack, run: str) -> ExitCode:
-    """Write `cancelled: true`. The Job goes with the next `up`; the checkpoints stay."""
+    """Write `cancelled: true`. The Job or JobSet goes with the next `up`; the checkpoints stay."""
     index, declared = find(stack, run)
     if declared.get("cancelled") is True:
         console.say(f"Run {run} is cancelled already in {stack.file.name}.")
@@ -89,7 +89,7 @@ def refuse_needless(run: str, view: RunView | None, cancelled: bool) -> None:
             ExitCode.USAGE,
         )
     raise OpsError(
-        f"Run {run} is not over ({view.phase}: {view.sentence}). A new attempt would replace its Job.",
+        f"Run {run} is not over ({view.phase}: {view.sentence}). A new attempt would replace it.",
         f"Wait for it, cancel it (./holdfast cancel {run}), or use --force.",
         ExitCode.USAGE,
     )

@@ -33,14 +33,14 @@ def logs(stack: Stack, run: str, follow: bool, previous: bool, every: bool) -> E
 
 
 def find_run(kube: Kube, stack: Stack, run: str) -> RunRef:
-    """The run's newest Job on the cluster. Error: no such run, or none on the cluster now."""
+    """The run's newest Job or JobSet on the cluster. Error: no such run, or none on the cluster now."""
     found = [ref for ref in present(kube) if ref.run == run]
     if found:
         return found[0]
     declared = run_names(stack)
     if run in declared:
         raise OpsError(
-            f"Run {run} is declared, and the cluster has no Job of it.",
+            f"Run {run} is declared, and the cluster has no Job or JobSet of it.",
             "It is cancelled, was deleted after its time, or `./holdfast up` has not made it yet.",
             ExitCode.NOT_READY,
         )
@@ -59,7 +59,11 @@ def choose(pods: Sequence[Object], run: str, previous: bool, every: bool) -> lis
         return list(pods)
     if previous:
         if len(pods) < 2:
-            raise OpsError(f"Run {run} has had one Pod only; there is no previous one.", code=ExitCode.USAGE)
+            raise OpsError(
+                f"The cluster has one Pod of run {run} only; there is no previous one.",
+                "A JobSet's restart deletes the Pod before it, and the log with it.",
+                ExitCode.USAGE,
+            )
         return [pods[-2]]
     return [pods[-1]]
 
@@ -79,7 +83,7 @@ def _head(pod: Object) -> None:
 
 
 def _follow(kube: Kube, ref: RunRef, pod: Object) -> ExitCode:
-    """Stream this Pod, then the ones after it, until the Job is over."""
+    """Stream this Pod, then the ones after it, until the run is over."""
     from kubernetes.client.exceptions import ApiException
 
     seen = ""

@@ -10,7 +10,7 @@ from ops import console
 from ops.exit_codes import ExitCode
 from ops.kube import Kube
 from ops.observe import observe, present
-from ops.readiness import operator_problems
+from ops.readiness import job_set_problems, operator_problems
 from ops.runs import Object, Phase, RunView
 from ops.stacks import Stack, environment, run_names, settings, target
 
@@ -83,6 +83,7 @@ def gather(stack: Stack) -> Status:
     runs = [observe(kube, ref) for ref in present(kube, plan.environment)]
     problems += [f"Node {node.name} is not Ready." for node in nodes if not node.ready]
     problems += operator_problems(kube, plan, raw)
+    problems += job_set_problems(kube, plan)
     made = {run.run for run in runs}
     return Status(
         stack=stack.name,
@@ -151,7 +152,9 @@ def show(found: Status) -> None:
         runs.add_row(run.run, run.phase, run.attempt, run.pod or "-", run.node or "-", run.sentence)
     for name in found.not_made:
         runs.add_row(
-            name, "-", "-", "-", "-", "declared; no Job (cancelled, cleaned up after its time, or not up yet)"
+            name,
+            *("-" for _ in range(4)),
+            "declared; no Job or JobSet (cancelled, cleaned up after its time, or not up yet)",
         )
     console.out().print(runs)
     console.say()

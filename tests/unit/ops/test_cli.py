@@ -135,7 +135,7 @@ def test_logs_are_of_the_newest_pod_the_one_before_or_all() -> None:
 def test_logs_of_a_run_without_the_pod_asked_for_say_so() -> None:
     with pytest.raises(OpsError, match="has no Pod now"):
         choose([], "r", previous=False, every=False)
-    with pytest.raises(OpsError, match="has had one Pod only"):
+    with pytest.raises(OpsError, match="one Pod of run r only; there is no previous one"):
         choose(PODS[:1], "r", previous=True, every=False)
 
 

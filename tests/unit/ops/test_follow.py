@@ -114,6 +114,15 @@ def test_steps_are_no_milestones_but_phases_pods_and_the_first_checkpoint_are() 
     ]
 
 
+def test_a_restart_by_job_set_is_a_milestone_also_where_it_was_too_quick_to_be_seen() -> None:
+    first = view(Phase.RUNNING, pod="p-1", node="gpu-0", controller="jobset")
+    after = replace(first, pod="p-2", restarts=2, counted_restarts=1)
+    assert milestones(first, after) == [
+        "run-001: a new Pod, p-2, after p-1",
+        "run-001: restart 2 by JobSet, 1 counted",
+    ]
+
+
 def test_a_new_reason_for_waiting_is_a_milestone() -> None:
     assert milestones(START, replace(START, sentence="over quota")) == ["run-001: Waiting: over quota"]
 

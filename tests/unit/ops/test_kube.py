@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -121,6 +122,102 @@ def test_of_several_attempts_the_newest_job_stands_for_the_run(serve: Serve) -> 
         {"/apis/batch/v1/jobs": [job("training-run-001-r10", "10"), job("training-run-001-r9", "9")]}
     )
     assert present(kube) == [RunRef("run-001", "ml-batch", "training-run-001-r10")]
+
+
+JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2"
+LABELS = {"holdfast.dev/run": "run-001", "holdfast.dev/attempt": "2"}
+
+
+def job_set(name: str = "training-run-001-r2", **status: Any) -> dict[str, Any]:
+    child = {"name": "trainer", "template": {"spec": {"activeDeadlineSeconds": 600}}}
+    return {
+        "metadata": {"name": name, "namespace": "ml-batch", "labels": LABELS},
+        "spec": {"replicatedJobs": [child], "failurePolicy": {"maxRestarts": 2}},
+        "status": status,
+    }
+
+
+def test_where_job_set_is_not_installed_there_are_none(serve: Serve) -> None:
+    kube, _ = serve({"/apis/batch/v1/jobs": []})
+    assert kube.job_sets() == [] and kube.job_set("ml-batch", "x") is None
+    assert present(kube) == []
+
+
+def test_a_right_that_is_missing_for_job_sets_is_not_taken_for_none(serve: Serve) -> None:
+    kube, _ = serve({f"{JOB_SETS}/jobsets": (403, {"message": "jobsets is forbidden"})})
+    with pytest.raises(Exception) as caught:
+        kube.job_sets()
+    assert "jobsets is forbidden" in describe(caught.value)[0]
+
+
+def test_a_job_set_stands_for_its_run_and_its_child_job_does_not(serve: Serve) -> None:
+    child = {
+        "metadata": {
+            "name": "training-run-001-r2-trainer-0",
+            "namespace": "ml-batch",
+            "labels": {**LABELS, "jobset.sigs.k8s.io/jobset-name": "training-run-001-r2"},
+        }
+    }
+    older = {"metadata": {**child["metadata"], "name": "training-run-001"}}
+    older["metadata"]["labels"] = {**LABELS, "holdfast.dev/attempt": "1"}
+    kube, asked = serve({"/apis/batch/v1/jobs": [child, older], f"{JOB_SETS}/jobsets": [job_set()]})
+    assert present(kube, "dev") == [RunRef("run-001", "ml-batch", "training-run-001-r2", "jobset")]
+    assert all("environment%3Ddev" in path for path in asked)
+
+
+def test_a_run_by_job_set_is_observed_over_its_child_jobs_by_our_labels(serve: Serve) -> None:
+    base = "/api/v1/namespaces/ml-batch"
+    kube, asked = serve(
+        {
+            f"{JOB_SETS}/namespaces/ml-batch/jobsets/training-run-001-r2": job_set(restarts=3),
+            f"{base}/pods": [],
+            f"{base}/events": [
+                {
+                    "involvedObject": {"name": "training-run-001-r2-trainer-0"},
+                    "reason": "FailedCreate",
+                    "message": "exceeded quota",
+                    "lastTimestamp": "2026-01-02T03:04:05Z",
+                }
+            ],
+        }
+    )
+    view = observe(kube, RunRef("run-001", "ml-batch", "training-run-001-r2", "jobset"))
+    assert (view.phase, view.sentence) == (Phase.WAITING, "No Pod can be made: exceeded quota")
+    assert (view.controller, view.restarts, view.deadline_seconds) == ("jobset", 3, 600)
+    wanted = "labelSelector=holdfast.dev/run=run-001,holdfast.dev/attempt=2"
+    assert any(wanted in unquote(path) for path in asked)
+
+
+def test_a_failed_job_set_is_asked_for_its_child_job_which_says_why(serve: Serve) -> None:
+    failed = {"type": "Failed", "status": "True", "reason": "FailJobSetFailurePolicyAction", "message": "m"}
+    why = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "too long"}
+    kube, _ = serve(
+        {
+            f"{JOB_SETS}/namespaces/ml-batch/jobsets/training-run-001-r2": job_set(conditions=[failed]),
+            "/apis/batch/v1/namespaces/ml-batch/jobs/training-run-001-r2-trainer-0": {
+                "spec": {},
+                "status": {"conditions": [why]},
+            },
+            "/api/v1/namespaces/ml-batch/pods": [],
+            "/api/v1/namespaces/ml-batch/events": [],
+        }
+    )
+    view = observe(kube, RunRef("run-001", "ml-batch", "training-run-001-r2", "jobset"))
+    assert view.sentence == (
+        "The JobSet failed (FailJobSetFailurePolicyAction): m. Its Job failed (DeadlineExceeded): too long. "
+        "Its deadline counts waiting too, and no Pod of it is left."
+    )
+
+
+def test_a_job_set_that_is_gone_is_absent(serve: Serve) -> None:
+    kube, _ = serve({})
+    view = observe(kube, RunRef("a", "n", "training-a", "jobset"))
+    assert (view.phase, view.sentence) == (Phase.ABSENT, "There is no JobSet n/training-a.")
+
+
+def test_the_outputs_say_which_controller_a_run_has() -> None:
+    runs = {"a": {"namespace": "n", "job": "training-a", "controller": "jobset"}}
+    assert declared({"runs": runs}) == [RunRef("a", "n", "training-a", "jobset")]
 
 
 def test_cancelled_runs_of_the_outputs_are_not_followed() -> None:

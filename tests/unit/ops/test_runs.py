@@ -187,3 +187,76 @@ def test_a_deadline_that_passed_in_waiting_says_that_waiting_counts() -> None:
         job(condition("Failed", "DeadlineExceeded", "Job was active longer than specified deadline"))
     )
     assert view.sentence.endswith("Its deadline counts waiting too, and no Pod of it is left.")
+
+
+def job_set(*conditions: dict[str, str], restarts: int = 0, counted: int = 0, **spec: Any) -> dict[str, Any]:
+    child = {"name": "trainer", "template": {"spec": {"activeDeadlineSeconds": 14400}}}
+    return {
+        "metadata": {**JOB["metadata"], "creationTimestamp": "2026-01-02T03:04:05Z"},
+        "spec": {"replicatedJobs": [child], "failurePolicy": {"maxRestarts": 2}, **spec},
+        "status": {
+            "conditions": list(conditions),
+            "restarts": restarts,
+            "restartsCountTowardsMax": counted,
+        },
+    }
+
+
+def test_a_preempted_pod_of_a_job_set_waits_for_the_next_job_and_not_for_a_delay() -> None:
+    view = judge(job_set(), pod(phase="Failed", **ended(75)))
+    assert (view.phase, view.controller) == (Phase.WAITING, "jobset")
+    assert view.sentence == (
+        "Pod p-1 was preempted; its state is safe on the volume; JobSet makes the next Job."
+    )
+
+
+def test_restarts_are_counted_with_those_that_count_against_the_limit() -> None:
+    view = judge(job_set(restarts=4, counted=1), pod(phase="Failed", **ended(1)))
+    assert view.sentence == (
+        "Pod p-1 failed with exit code 1; JobSet makes the next Job "
+        "(it has restarted 4 times, 1 of 2 counted)."
+    )
+    assert (view.restarts, view.counted_restarts, view.pods_so_far) == (4, 1, 5)
+
+
+def test_between_two_pods_of_a_job_set_the_restart_is_told_and_no_first_pod() -> None:
+    assert judge(job_set()).sentence == "The JobSet waits for its first Pod."
+    assert judge(job_set(restarts=1)).sentence == (
+        "The JobSet has restarted once, 0 of 2 counted, and waits for its next Pod."
+    )
+
+
+def test_a_running_job_set_shows_its_progress_and_its_restarts() -> None:
+    log = ('{"event": "step", "step": 7}',)
+    assert judge(job_set(restarts=2), pod(), log=log).sentence == (
+        "step 7, no checkpoint yet; JobSet has restarted 2 times, 0 of 2 counted"
+    )
+
+
+def test_a_pod_that_kubernetes_took_away_says_so_whatever_its_exit_code() -> None:
+    taken = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    view = judge(job_set(), pod(phase="Failed", conditions=[taken], **ended(143)))
+    assert view.sentence.startswith("Pod p-1 was taken away (EvictionByEvictionAPI); JobSet makes")
+
+
+def test_the_terminal_conditions_of_a_job_set_have_names_of_their_own() -> None:
+    done = {**condition("Completed", "AllJobsCompleted"), "lastTransitionTime": "2026-01-02T04:00:00Z"}
+    view = judge(job_set(done, restarts=1), pod(phase="Succeeded"))
+    assert (view.phase, view.started, view.ended) == (
+        Phase.COMPLETE,
+        "2026-01-02T03:04:05Z",
+        "2026-01-02T04:00:00Z",
+    )
+    failed = condition("Failed", "ReachedMaxRestarts", "jobset failed due to reaching max number of restarts")
+    view = judge(job_set(failed, restarts=2, counted=2), pod(phase="Failed", **ended(1)))
+    assert view.phase is Phase.FAILED
+    assert view.sentence == (
+        "The JobSet failed (ReachedMaxRestarts): jobset failed due to reaching max number of restarts. "
+        "Pod p-1 failed (exit code 1)."
+    )
+
+
+def test_a_condition_of_a_job_set_that_is_not_true_ends_nothing() -> None:
+    resumed = {"type": "Suspended", "status": "False", "reason": "ResumeJobs", "message": ""}
+    assert judge(job_set(resumed), pod()).phase is Phase.RUNNING
+    assert judge(job_set(suspend=True)).sentence.startswith("The JobSet is suspended")

@@ -106,8 +106,8 @@ def test_an_attempt_that_is_no_number_is_refused() -> None:
 VIEW = RunView("run-001", "ml-batch", "training-run-001", Phase.RUNNING, "step 3")
 
 
-def test_a_retry_of_a_working_run_is_refused_for_it_would_replace_its_job() -> None:
-    with pytest.raises(OpsError, match="A new attempt would replace its Job") as caught:
+def test_a_retry_of_a_working_run_is_refused_for_it_would_replace_it() -> None:
+    with pytest.raises(OpsError, match="A new attempt would replace it") as caught:
         refuse_needless("run-001", VIEW, cancelled=False)
     assert caught.value.code is ExitCode.USAGE
 

@@ -198,7 +198,7 @@ def test_status_for_programs_is_one_document(lab: Lab, capsys: pytest.CaptureFix
 
 def test_status_names_a_declared_run_without_a_job(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     status(lab(answers(None)), as_json=False)
-    assert "declared; no Job" in capsys.readouterr().out
+    assert "declared; no Job or JobSet" in capsys.readouterr().out
 
 
 def test_logs_of_all_pods_come_oldest_first(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,6 +213,65 @@ def test_logs_are_followed_until_the_run_is_over(lab: Lab, capsys: pytest.Captur
     stack = lab(answers(job("Complete"), pod()))
     assert logs(stack, "run-001", follow=True, previous=False, every=False) is ExitCode.OK
     assert capsys.readouterr().out == "log of p-1\n"
+
+
+JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2"
+
+
+def by_job_set(*conditions: str, pods: tuple[dict[str, Any], ...] = (), log: str = "") -> dict[str, Any]:
+    """The answers of a cluster whose run is a JobSet, which has been restarted once."""
+    made = {
+        "metadata": {**job()["metadata"], "creationTimestamp": "2026-01-02T03:04:05Z"},
+        "spec": {"replicatedJobs": [{"name": "trainer", "template": {"spec": {}}}]},
+        "status": {**job(*conditions)["status"], "restarts": 1},
+    }
+    found = answers(None, *pods, log=log)
+    found[f"{JOB_SETS}/jobsets"] = [made]
+    found[f"{JOB_SETS}/namespaces/ml-batch/jobsets/training-run-001"] = made
+    return found
+
+
+def test_status_shows_a_run_by_job_set_with_its_restarts(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status(lab(by_job_set(pods=(pod(phase="Running"),), log='{"event": "step", "step": 7}')), as_json=True)
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (run["phase"], run["controller"], run["restarts"]) == ("Running", "jobset", 1)
+
+
+def test_logs_of_a_run_by_job_set_are_followed_until_it_is_over(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack = lab(by_job_set("Completed", pods=(pod(),)))
+    assert logs(stack, "run-001", follow=True, previous=False, every=False) is ExitCode.OK
+    assert capsys.readouterr().out == "log of p-1\n"
+
+
+def test_a_failed_run_by_job_set_can_be_retried_and_a_working_one_not(lab: Lab, tmp_path: Path) -> None:
+    with pytest.raises(pulumi_cli.OpsError, match="is not over"):
+        retry(lab(by_job_set(pods=(pod(phase="Running"),))), "run-001", force=False)
+    assert retry(lab(by_job_set("Failed", pods=(pod(phase="Failed"),))), "run-001", force=False) is ExitCode.OK
+    assert calls(tmp_path) == ["config set --path holdfast:runs[0].attempt 2 --stack lab --non-interactive"]
+
+
+def test_up_follows_a_run_by_job_set_to_its_result(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack = lab(by_job_set("Completed", pods=(pod(),), log=json.dumps(RESULT)))
+    tool = tmp_path / "tools" / "pulumi"
+    tool.write_text(PULUMI.replace('"job": "training', '"controller": "jobset", "job": "training'))
+    assert up(stack, None, False, False, []) is ExitCode.OK
+    out = capsys.readouterr().out
+    assert "Run run-001" in out and "ab" * 32 in out
+
+
+def test_status_tells_a_job_set_controller_that_a_run_needs_and_nobody_has(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack = lab(answers(None))
+    runs = [{**stack.config["holdfast:runs"][0], "controller": "jobset"}]
+    status(Stack(stack.name, stack.file, {**stack.config, "holdfast:runs": runs}), as_json=False)
+    assert "The API server does not know JobSets yet." in " ".join(capsys.readouterr().out.split())
 
 
 def test_logs_of_an_unknown_run_list_the_known_ones(lab: Lab) -> None:
