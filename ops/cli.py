@@ -183,7 +183,7 @@ def accept(
     from ops.verbs import accept as verb
 
     if verify is not None:
-        return verb.verify(verify)
+        return verb.verify(verify, as_json)
     if controller not in ("fit", "job", "jobset", "both"):
         raise typer.BadParameter(f"{controller!r} is not a controller: write fit, job, jobset or both.")
     if timeout <= 0:

@@ -4,8 +4,8 @@ decisions out.
 A kubelet that is silent confirms nothing, so its Pod stays Terminating for ever and no controller replaces it
 (`podReplacementPolicy: Failed`). Kubernetes' own way out is the taint `node.kubernetes.io/out-of-service`:
 the Pod garbage collector then removes the node's terminating Pods. It is meant for a node that is known to be
-off; a process that goes on there would be a second writer. Our runs are fenced by generation, so theirs can not
-write; whatever else is on the node has no such fence, and is named before anything is done.
+off; a process that goes on there would be a second writer. Our runs are fenced by generation, so theirs can
+not write; whatever else is on the node has no such fence, and is named before anything is done.
 https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown
 """
 
@@ -108,7 +108,7 @@ def _on_node(situation: Situation, pod: Object, node: Object, where: Mapping[str
     if status == "True":
         return Verdict(
             State.HEALTHY,
-            f"Node {where['node']} is Ready: its kubelet answers for Pod {where['pod']}, and nothing is stuck.",
+            f"Node {where['node']} is Ready: its kubelet answers for Pod {where['pod']}; nothing is stuck.",
             since=since,
             **where,
         )

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no word comes of it by chance
 """Of an acceptance's id, which ends the ids of its runs."""
 UNDO_SECONDS = 180.0
+TICK_SECONDS = 0.2
 
 
 def new_id() -> str:
@@ -66,6 +67,7 @@ class Driver:
 
     def __post_init__(self) -> None:
         self.namespace = self.team.namespace_name
+        self.interrupted = False
         self.recorder = Recorder(self.api, self.namespace, self.acceptance, self.job_sets)
         self.faults = ClusterFaults(self.api, self.namespace, self.acceptance)
         self.cleanup = Cleanup(self.api, self.namespace, self.acceptance, self.job_sets)
@@ -133,7 +135,7 @@ class Driver:
                 while waiting:
                     chosen = next_to_run(waiting, free, self.slots)
                     if chosen is None:
-                        changed.wait(0.5)
+                        changed.wait(TICK_SECONDS)
                     else:
                         waiting.remove(chosen)
                         taken = self.slots if chosen.shape.alone else chosen.shape.gpus_at_once
@@ -144,7 +146,7 @@ class Driver:
                     self._check_time(deadline)
             while any(thread.is_alive() for thread in threads):
                 self._check_time(deadline)
-                time.sleep(0.2)
+                time.sleep(TICK_SECONDS)
         finally:
             # Each undoes its own; they have been woken by `stop` if the end is early.
             until = time.monotonic() + UNDO_SECONDS
@@ -291,6 +293,7 @@ class Driver:
         return problems
 
     def _interrupt(self) -> None:
+        self.interrupted = True
         self._problems.append("It was stopped by a signal.")
         self.progress.say("Stopping: what was changed is undone first.")
         self.recorder.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +17,10 @@ from components.settings.stack import StackSettings
 from ops import console
 from ops.acceptance import plan as plans
 from ops.acceptance.cleanup import Cleanup, others
-from ops.acceptance.facts import FAULTS, FaultKind, faults_named
+from ops.acceptance.facts import FAULTS, Acceptance, FaultKind, dump, faults_named
 from ops.acceptance.inspector import Inspector
 from ops.acceptance.recorder import ACCEPTANCE_LABEL, JOB_SETS
+from ops.acceptance.verdict import Holds, Outcome, Verdict
 from ops.errors import OpsError
 from ops.exit_codes import ExitCode
 from ops.stacks import ROOT, Stack, environment, run_names, settings, target
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
     from ops.acting import ActingKube
 
 RESULTS = ROOT / "acceptance-results"
+CODES = {
+    Outcome.PASSED: ExitCode.OK,
+    Outcome.FAILED: ExitCode.FAILED,
+    Outcome.NOT_SHOWN: ExitCode.NOT_READY,
+}
 CLEAN_SECONDS = 600
 
 
@@ -65,7 +72,6 @@ def accept(
     stack: Stack, wanted: Wanted, as_json: bool, output: Path | None, junit: Path | None, ctrf: Path | None
 ) -> ExitCode:
     """Make the faults, judge what was seen, and write the evidence."""
-    from ops.acceptance.evidence import publish
     from ops.acting import ActingKube
 
     asked, by_name = asked_for(wanted)
@@ -76,18 +82,91 @@ def accept(
     consent(stack, driver, wanted.yes)
     facts = driver.run()
     folder = output or RESULTS / f"{facts.started_at:%Y%m%d-%H%M%S}-{facts.id}"
-    return ExitCode(publish(facts, folder, as_json=as_json, junit=junit, ctrf=ctrf))
+    code = publish(facts, folder, as_json, junit, ctrf)
+    return ExitCode.INTERRUPTED if driver.interrupted else code
 
 
-def verify(file: Path) -> ExitCode:
-    """Recheck an evidence file: its hashes, and that its verdict follows from its facts."""
-    from ops.acceptance.evidence import recheck
+def publish(
+    facts: Acceptance, folder: Path, as_json: bool, junit: Path | None, ctrf: Path | None
+) -> ExitCode:
+    """Write what was seen, what follows from it, and say both."""
+    from ops.acceptance.evidence import write_evidence
+    from ops.acceptance.judge import conclude
 
-    if not file.is_file():
-        raise OpsError(
-            f"There is no file {file}.", "Name an acceptance.json that `accept` wrote.", ExitCode.USAGE
+    folder.mkdir(parents=True, exist_ok=True)
+    raw = folder / "facts.json"
+    raw.write_text(dump(facts))  # before anything judges them: they can not be had again
+    verdict = conclude(facts)
+    paths = write_evidence(facts, verdict, folder)
+    raw.unlink()
+    for wanted, made in ((junit, paths.junit), (ctrf, paths.ctrf)):
+        if wanted is not None:
+            wanted.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(made, wanted)
+    if as_json:
+        files = {name: str(getattr(paths, name)) for name in ("evidence", "report", "junit", "ctrf")}
+        console.as_json({**verdict.model_dump(mode="json"), "problems": facts.problems, "files": files})
+    else:
+        show(verdict, facts)
+        console.say(f"Evidence: {paths.evidence}")
+        console.say(f"To read:  {paths.report}")
+        console.say(f"Recheck:  ./holdfast accept --verify {paths.evidence}")
+    return CODES[verdict.outcome]
+
+
+def show(verdict: Verdict, facts: Acceptance | None) -> None:
+    """Each fault in a line, what does not hold in sentences, and the whole in one."""
+    table = console.table(
+        "Acceptance", "fault", "controller", "outcome", "attempts", "resumed at", "recovery"
+    )
+    for one in [*verdict.references, *verdict.scenarios]:
+        letter = f"({one.letter}) " if one.letter else ""
+        seconds = one.totals.recovery_seconds
+        table.add_row(
+            f"{letter}{one.fault}",
+            one.controller,
+            str(one.outcome),
+            str(one.totals.attempts),
+            ", ".join(map(str, one.totals.resume_steps)),
+            f"{seconds:.1f} s" if seconds is not None else "",
         )
-    return ExitCode(recheck(file))
+    console.out().print(table)
+    for one in [*verdict.references, *verdict.scenarios]:
+        for assertion in one.assertions:
+            if assertion.holds is not Holds.YES:
+                console.say(
+                    f"{one.fault}, {one.controller}: {assertion.name}: {assertion.holds}. "
+                    f"Expected: {assertion.expected}. Seen: {assertion.seen}."
+                )
+    for skipped in facts.skipped if facts else []:
+        console.say(f"Left out: ({skipped.letter}) {skipped.fault}. {skipped.reason} {skipped.what_to_do}")
+    for problem in facts.problems if facts else []:
+        console.say(problem)
+    console.say(verdict.sentence)
+
+
+def verify(file: Path, as_json: bool) -> ExitCode:
+    """Recheck an evidence file: its digests, and that its verdict follows from its facts."""
+    from ops.acceptance import evidence
+
+    if not file.exists():
+        raise OpsError(
+            f"There is no file {file}.", "Name an evidence.json that `accept` wrote.", ExitCode.USAGE
+        )
+    found = evidence.verify(file)
+    if as_json:
+        verdict = found.verdict.model_dump(mode="json") if found.verdict else None
+        console.as_json(
+            {"file": str(found.path), "intact": found.intact, "judged": found.judged, "passed": found.passed,
+             "sentence": found.sentence, "problems": list(found.problems), "verdict": verdict}
+        )  # fmt: skip
+    else:
+        console.say(found.sentence)
+        for problem in found.problems:
+            console.say(problem)
+        if found.verdict is not None:
+            show(found.verdict, None)
+    return ExitCode.OK if found.passed else ExitCode.FAILED
 
 
 def asked_for(wanted: Wanted) -> tuple[list[FaultKind], frozenset[str]]:
