@@ -1,0 +1,44 @@
+"""Power lost at every call of the protocol, whatever then survived: nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.processes.crash_model.exploring import Counted, Depth, Violation, explore, killed
+from tests.processes.crash_model.protocol import SCENARIOS, Scenario, saved_before, whole_attempt
+
+BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=BY_NAME)
+def test_whatever_survives_a_crash_at_any_call_nothing_acknowledged_is_lost(
+    scenario: Scenario, depth: Depth, counted: list[Counted]
+) -> None:
+    found = explore(scenario, depth)
+    counted.append(found)
+    assert found.calls > 30 and found.points == found.calls + 1, "before each call, and after the last one"
+    assert found.states >= found.points and found.distinct > 0
+    assert found.nested > 0 or depth.nested == 0
+
+
+def test_a_process_that_dies_at_any_call_and_power_lost_under_the_next_one_lose_nothing(
+    depth: Depth, counted: list[Counted]
+) -> None:
+    found = killed(BY_NAME["whole attempt"], depth)
+    counted.append(found)
+    assert found.points == len(range(0, found.calls, depth.every)) and found.states > found.points
+
+
+def forgets_what_it_saved(run_dir, note) -> None:  # type: ignore[no-untyped-def]
+    whole_attempt(run_dir, note)
+    for path in run_dir.glob("artifacts/*/model"):
+        path.unlink()
+
+
+def test_a_loss_is_found_and_told_with_the_call_and_with_what_was_pending() -> None:
+    broken = Scenario("broken", forgets_what_it_saved, saved_before(1))
+    with pytest.raises(Violation, match=r"does not|missing") as caught:
+        explore(broken, replace(Depth(), nested=0))
+    assert "in: broken, crash point" in str(caught.value) and "lost: " in str(caught.value) or "kept: " in str(caught.value)

@@ -1,0 +1,132 @@
+"""Two and three attempts at once, paused at any call, dying at any moment: never two writers, never two results."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.processes.crash_model.disk import Fate
+from tests.processes.crash_model.exploring import DEPTHS, Counted, Depth, Violation, check, depth_of, folder, in_room
+from tests.processes.crash_model.protocol import RUN, Committed, Known, Note, known_at, whole_attempt
+from tests.processes.crash_model.recorder import SHARED, Recorder
+from tests.processes.crash_model.stepping import Attempts
+from trainer.recovery import Superseded
+
+EXAMPLES = depth_of(os.environ).examples
+# In runs of uneven length, so that one is now and then paused for long.
+SCHEDULES = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from([1, 1, 2, 5, 20, 60])), min_size=1, max_size=40
+)
+
+
+def attempt_in(root: Path) -> Callable[[Note], None]:
+    return lambda note: whole_attempt(root / RUN, note)
+
+
+def results_of(recorder: Recorder) -> set[bytes]:
+    return {fact.content for _, fact in recorder.marks if isinstance(fact, Committed)}
+
+
+def check_end(attempts: Attempts, root: Path) -> None:
+    """Nobody failed, and a last attempt finds everything that was told, and completes."""
+    assert attempts.failed == []
+    assert len(results_of(attempts.recorder)) <= 1, "two results"
+    number, disk = list(attempts.recorder.disks())[-1]
+    tree = disk.everything().tree()
+    with in_room(root) as room:
+        check(tree, known_at(attempts.recorder.marks, number), room, whole=True)
+        assert len(list((room / RUN).glob("generation-*"))) == 1, "no working directory but the newest"
+        assert not list((room / RUN).glob("generation-*/tmp-*"))
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(SCHEDULES, st.integers(2, 3))
+def test_attempts_in_any_order_of_their_calls_end_with_one_result(
+    schedule: list[tuple[int, int]], count: int
+) -> None:
+    with folder() as root:
+        (root / "volume").mkdir()
+        attempts = Attempts(root / "volume", [attempt_in(root / "volume")] * count)
+        attempts.play(schedule, to_the_end=True)
+        assert len(results_of(attempts.recorder)) == 1
+        assert len(attempts.superseded) < count, "the newest one is never superseded"
+        check_end(attempts, root)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(SCHEDULES, st.integers(2, 3), st.integers(0, 2**32))
+def test_power_lost_while_attempts_overtake_each_other_loses_nothing_that_was_told(
+    schedule: list[tuple[int, int]], count: int, seed: int
+) -> None:
+    choose = random.Random(seed)
+    with folder() as root:
+        (root / "volume").mkdir()
+        attempts = Attempts(root / "volume", [attempt_in(root / "volume")] * count)
+        attempts.play(schedule, to_the_end=False)
+        assert attempts.failed == []
+        number, disk = list(attempts.recorder.disks())[-1]
+        known = known_at(attempts.recorder.marks, number)
+        lost = (Fate.LOST,) * len(disk.pending)
+        for fates in (lost, disk.drawn(choose), disk.drawn(choose), disk.drawn(choose)):
+            with in_room(root) as room:
+                check(disk.after(fates).tree(), known, room)
+
+
+def test_an_attempt_paused_at_any_call_while_another_completes_changes_nothing(
+    depth: Depth, counted: list[Counted]
+) -> None:
+    found = Counted("paused at a call while another one completes")
+    with folder() as root:
+        (root / "count").mkdir()
+        recorder = Recorder(root / "count")
+        with recorder.recording():
+            whole_attempt(root / "count" / RUN, recorder.mark)
+        found.calls = sum(call.name in SHARED for call in recorder.calls)
+        for point in range(0, found.calls, max(1, depth.every // 2)):
+            with in_room(root) as volume:
+                _pause(volume, point)
+                found.points += 1
+                found.states += 1
+                found.distinct += 1
+    counted.append(found)
+    assert found.points > 10
+
+
+def _pause(volume: Path, point: int) -> None:
+    """One attempt waits before its shared call number `point`; another one comes and goes meanwhile."""
+    seen, inside = -1, False
+
+    def overtake(name: str, place: str) -> None:
+        nonlocal seen, inside
+        seen += name in SHARED and not inside
+        if seen == point and name in SHARED and not inside:
+            inside = True
+            whole_attempt(volume / RUN, recorder.mark)
+
+    recorder = Recorder(volume, overtake)
+    with recorder.recording():
+        try:
+            whole_attempt(volume / RUN, recorder.mark)
+        except Superseded:
+            pass
+    assert inside
+    assert len(results_of(recorder)) == 1
+    number, disk = list(recorder.disks())[-1]
+    with folder() as room:
+        check(disk.everything().tree(), known_at(recorder.marks, number), room)
+
+
+def test_a_second_result_would_be_found() -> None:
+    known = Known(result=b"the first one's")
+    with folder() as room, pytest.raises(Violation, match="an acknowledged result is lost"):
+        check({RUN: None}, known, room)
+
+
+def test_every_depth_tries_schedules() -> None:
+    assert all(depth.examples > 0 for depth in DEPTHS.values())
