@@ -29,7 +29,7 @@ pulumi up --policy-pack path/to/policies
 Tested with Pulumi v3.274.1. Programs in TypeScript or YAML need Pulumi's own release: the `pulumi` that the rehearsal builds from source
 runs Python programs only.
 
-Every rule is mandatory: a violation stops the preview. What is not known yet at preview is never taken for proof: the rule says
+A mandatory rule's violation stops the preview; an advisory rule only tells. What is not known yet at preview is never taken for proof: the rule says
 which value it could not read and decides at `pulumi up`. With `--skip-preview`, rules over the whole stack are judged when the
 resources exist already; rules over one resource still stop it before it is made.
 
@@ -42,8 +42,8 @@ On self-managed nodes no resource shows what the node image has. The operator's 
 
 passed as `--policy-pack-config FILE`.
 
-| rule | judges | severity |
-|---|---|---|
+| rule | judges | severity | level |
+|---|---|---|---|
 """
 
 
@@ -53,7 +53,8 @@ def render() -> str:
 
     rules = entries()
     table = "".join(
-        f"| [{rule.name}](#{rule.name}) | {'the stack' if rule.scope == 'stack' else 'one resource'} | {rule.severity} |\n"
+        f"| [{rule.name}](#{rule.name}) | {'the stack' if rule.scope == 'stack' else 'one resource'} "
+        f"| {rule.severity} | {'advisory' if rule.advisory else 'mandatory'} |\n"
         for rule in rules
     )
     parts = []

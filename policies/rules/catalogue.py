@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pulumi_policy import Policy, StackValidationPolicy
+from pulumi_policy import EnforcementLevel, Policy, StackValidationPolicy
 
 from rules.checkpoints import CHECKPOINT_CLAIM, CHECKPOINT_VOLUME
 from rules.gpu_requests import WHOLE_GPUS
 from rules.images import IMAGE_BY_DIGEST
 from rules.owners import SINGLE_OWNER
 from rules.profiles import PROFILE_AGREEMENT
+from rules.retries import ONE_WRITER, PREEMPTION_NOT_COUNTED, SPOT_NEEDS_JOBSET
 from rules.tolerations import TOLERATION_NEEDS_GPU
 
 POLICIES: tuple[Policy, ...] = (
@@ -20,13 +21,18 @@ POLICIES: tuple[Policy, ...] = (
     WHOLE_GPUS,
     CHECKPOINT_VOLUME,
     CHECKPOINT_CLAIM,
+    ONE_WRITER,
+    PREEMPTION_NOT_COUNTED,
+    SPOT_NEEDS_JOBSET,
     TOLERATION_NEEDS_GPU,
 )
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A rule in words. `scope` is "stack" (over all resources) or "resource"; `settings` are config keys."""
+    """A rule in words. `scope` is "stack" (over all resources) or "resource"; `settings` are config keys;
+    `advisory` rules only tell, and stop nothing.
+    """
 
     name: str
     scope: str
@@ -35,6 +41,7 @@ class Entry:
     remediation: str
     url: str
     settings: tuple[str, ...]
+    advisory: bool
 
 
 def entries() -> list[Entry]:
@@ -48,6 +55,7 @@ def entries() -> list[Entry]:
             remediation=policy.remediation_steps or "",
             url=policy.url or "",
             settings=tuple(policy.config_schema.properties) if policy.config_schema else (),
+            advisory=policy.enforcement_level is EnforcementLevel.ADVISORY,
         )
         for policy in POLICIES
     ]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulumi_policy import (
+    EnforcementLevel,
     PolicyConfigSchema,
     PolicyResource,
     ReportViolation,
@@ -82,8 +83,12 @@ def resource_policy(
     remediation: str,
     check: ResourceCheck,
     config: PolicyConfigSchema | None = None,
+    level: EnforcementLevel | None = None,
 ) -> ResourceValidationPolicy:
-    """A policy over single resources, named `name`, that reports what `check` yields."""
+    """A policy over single resources, named `name`, that reports what `check` yields.
+
+    `level` None: the pack's own, mandatory.
+    """
 
     def validate(args: ResourceValidationArgs, report: ReportViolation) -> None:
         unknowns = Unknowns()
@@ -101,6 +106,7 @@ def resource_policy(
         remediation_steps=remediation,
         url=f"{DOCUMENT}#{name}",
         config_schema=config,
+        enforcement_level=level,
     )
 
 

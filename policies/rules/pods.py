@@ -188,16 +188,17 @@ def _of_object(
         spec = template["spec"]
         if not spec.is_mapping and not spec.unknown:
             return []
-        return [_workload(kind, title, root, [template["metadata"]], spec, complete)]
+        return [workload_of(kind, title, root, [template["metadata"]], spec, complete)]
     return [
-        _workload(kind, title, root, metadata, spec, complete=False)
+        workload_of(kind, title, root, metadata, spec, complete=False)
         for metadata, spec in _search(root, [], depth=0)
     ]
 
 
-def _workload(
-    kind: str, title: str, root: View, templates: list[View], spec: View, complete: bool
+def workload_of(
+    kind: str, title: str, root: View, templates: list[View], spec: View, complete: bool = True
 ) -> Workload:
+    """The Pod `spec` of an object `root`; `templates` are the metadata between the two, outermost first."""
     metadata = [root["metadata"], *templates]
     return Workload(
         kind=kind,

@@ -55,6 +55,36 @@ def test_the_pack_is_silent_on_other_nodes(program: Any, profile: str) -> None:
     assert _said(program(change)) == []
 
 
+def _by_job_set(config: dict[str, Any]) -> None:
+    config["holdfast:runs"][0]["controller"] = "jobset"
+    config["holdfast:jobSet"] = {"install": "existing"}
+
+
+@pytest.mark.parametrize("preview", [False, True])
+def test_the_pack_is_silent_about_a_run_by_job_set_also_on_nodes_that_go(
+    program: Any, preview: bool
+) -> None:
+    def change(config: dict[str, Any]) -> None:
+        _by_job_set(config)
+        config["holdfast:nodePools"][0]["spot"] = True
+
+    assert _said(program(change, preview=preview)) == []
+
+
+def test_the_pack_knows_our_own_label_of_nodes_that_go(program: Any) -> None:
+    run = program(lambda config: config["holdfast:nodePools"][0].update(spot=True))
+    ((rule, message),) = _said(run)
+    assert rule == "spot-without-delay" and "holdfast.dev/spot=true" in message
+
+
+def test_the_pack_sees_what_a_job_set_of_ours_must_not_lose(program: Any) -> None:
+    run = program(_by_job_set)
+    spec = run.one("JobSet").inputs["spec"]
+    spec["failurePolicy"]["rules"] = []
+    spec["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]["image"] = "a:v1"
+    assert {rule for rule, _ in _said(run)} == {"preemption-not-counted", "image-by-digest"}
+
+
 def test_the_pack_is_not_silent_by_accident(program: Any) -> None:
     run = program()
     run.one("Release").inputs["values"]["driver"]["enabled"] = True

@@ -22,13 +22,18 @@ EXPECTED = {
     "whole-gpus": ("resource", "high"),
     "checkpoint-volume": ("resource", "critical"),
     "checkpoint-claim": ("stack", "critical"),
+    "one-writer": ("resource", "critical"),
+    "preemption-not-counted": ("resource", "high"),
+    "spot-without-delay": ("resource", "medium"),
     "gpu-toleration-needs-gpu": ("resource", "medium"),
 }
+ADVISORY = {"spot-without-delay"}
 
 
 def test_the_catalogue_lists_every_rule_in_words():
     found = entries()
     assert {e.name: (e.scope, e.severity) for e in found} == EXPECTED
+    assert {e.name for e in found if e.advisory} == ADVISORY
     assert len(found) == len(POLICIES)
     for entry in found:
         assert entry.description.endswith(".") and entry.remediation.endswith("."), entry.name
@@ -60,11 +65,13 @@ def served():
         server.wait(timeout=20)
 
 
-def test_the_served_pack_is_mandatory_and_judges(served, build):
+def test_the_served_pack_is_mandatory_but_for_its_advice_and_judges(served, build):
     info = served.GetAnalyzerInfo(empty_pb2.Empty())
     assert info.name == "holdfast"
     assert {p.name for p in info.policies} == set(EXPECTED)
-    assert {p.enforcementLevel for p in info.policies} == {analyzer_pb2.MANDATORY}
+    advisory = {p.name for p in info.policies if p.enforcementLevel == analyzer_pb2.ADVISORY}
+    mandatory = {p.name for p in info.policies if p.enforcementLevel == analyzer_pb2.MANDATORY}
+    assert (advisory, mandatory) == (ADVISORY, set(EXPECTED) - ADVISORY)
     properties = struct_pb2.Struct()
     properties.update(build.job(build.gpu(image="docker.io/example/trainer:v1")))
     request = analyzer_pb2.AnalyzeRequest(
@@ -82,14 +89,16 @@ KEYS = st.sampled_from(
     " emptyDir hostPath path persistentVolumeClaim claimName accessModes volumeClaimTemplates chart values"
     " driver toolkit devicePlugin enabled nfd affinity nodeAffinity nodeSelector"
     " requiredDuringSchedulingIgnoredDuringExecution nodeSelectorTerms matchExpressions values"
-    " ownerReferences kind items holdfast.dev/node-profile status __target".split()
+    " ownerReferences kind items holdfast.dev/node-profile status __target podFailurePolicy rules action"
+    " onPodConditions onExitCodes type replicatedJobs failurePolicy restartPolicy podReplacementPolicy"
+    " backoffLimit onJobFailureReasons karpenter.sh/capacity-type".split()
 )
 LEAVES = st.one_of(
     st.none(),
     st.booleans(),
     st.floats(allow_nan=False, allow_infinity=False),
     st.sampled_from(
-        ["", "gpu-operator", "/checkpoints", "--checkpoint-dir=/x", "rehearsal", "a:b@c", "1.5", "é\u0000"]
+        ["", "gpu-operator", "/checkpoints", "--checkpoint-dir=/x", "rehearsal", "a:b@c", "spot", "FailJob", "1.5", "é\u0000"]
     ),
     st.just("04da6b54-80e4-46f7-96ec-b56ff0331ba9"),
 )

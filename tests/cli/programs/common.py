@@ -37,10 +37,11 @@ def job(
         "tolerations": list(tolerations),
         "volumes": [{"name": "checkpoints", **(claim if volume is None else volume)}],
     }
+    ignored = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     return k8s.batch.v1.Job(
         "train",
         metadata={"name": "train", "namespace": "somebody"},
-        spec={"template": {"spec": pod}},
+        spec={"podFailurePolicy": {"rules": [ignored]}, "template": {"spec": pod}},
         opts=options,
     )
 
