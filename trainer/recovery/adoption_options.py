@@ -46,20 +46,7 @@ class StepPattern:
     @classmethod
     def parse(cls, text: str) -> StepPattern:
         """Raises BadInput: the pattern, why it can not work, what to write instead."""
-        problem = _problem_of_path("--steps", text)
-        if text.count(STEP) != 1:
-            problem = (
-                f"--steps is {text!r}, which needs {STEP} exactly once, where the step's number is: "
-                "for example 'checkpoint-{step}' or 'epoch=*-step={step}.ckpt'"
-            )
-        elif other := re.search(r"\{(?!step\})[^{}/]*\}?|(?<!\{step)\}", text):
-            problem = (
-                f"--steps is {text!r}, where {other[0]!r} is no placeholder: only {STEP} is one, and * "
-                "stands for what else changes"
-            )
-        elif "**" in text:
-            problem = f"--steps is {text!r}, where ** is not offered: write one * for each level of the path"
-        if problem:
+        if problem := _problem_of_pattern(text):
             raise BadInput(f"{problem}.")
         return cls(text, tuple(re.compile(_expression(part), re.DOTALL) for part in text.split("/")))
 
@@ -87,6 +74,24 @@ class StepPattern:
                 yield Step(here, path)
             elif not last and entry.is_dir(follow_symlinks=False):
                 yield from self._find(Path(entry.path), f"{path}/", level + 1, here)
+
+
+def _problem_of_pattern(text: str) -> str:
+    if text and (problem := _problem_of_path("--steps", text)):
+        return problem
+    if text.count(STEP) != 1:
+        return (
+            f"--steps is {text!r}, which needs {STEP} exactly once, where the step's number is: "
+            "for example 'checkpoint-{step}' or 'epoch=*-step={step}.ckpt'"
+        )
+    if other := re.search(r"\{(?!step\})[^{}/]*\}?|(?<!\{step)\}", text):
+        return (
+            f"--steps is {text!r}, where {other[0]!r} is no placeholder: only {STEP} is one, and * "
+            "stands for what else changes"
+        )
+    if "**" in text:
+        return f"--steps is {text!r}, where ** is not offered: write one * for each level of the path"
+    return ""
 
 
 def _expression(part: str) -> str:

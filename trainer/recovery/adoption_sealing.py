@@ -148,7 +148,7 @@ class Sealer:
             elif ended and not finished:
                 self._unprepare(seen)
             elif time.monotonic() >= seen.not_before or ended:
-                if seen.links is None:
+                if seen.links is None and (finished or self.adoption.marker is None):
                     self._prepare(seen)
                 if seen.links is not None and finished:
                     self._seal(seen, there)

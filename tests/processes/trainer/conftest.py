@@ -10,7 +10,7 @@ import sys
 import textwrap
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +83,14 @@ class Supervised:
         self.script = tmp_path / "program.py"
         self.script.write_text(textwrap.dedent(PROGRAM))
         self.process: subprocess.Popen[str] | None = None
+        self.command = [sys.executable, "-S", str(HOLDFAST_RUN)]
 
     def program(self, steps: int = 3) -> list[str]:
         return [sys.executable, "-S", str(self.script), str(self.run_dir), str(steps), str(self.log)]
 
-    def start(self, program: list[str] | None = None, **variables: str) -> subprocess.Popen[str]:
+    def start(
+        self, program: list[str] | None = None, options: Sequence[str] = (), **variables: str
+    ) -> subprocess.Popen[str]:
         environ = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(CHECKOUT),
@@ -97,13 +100,13 @@ class Supervised:
             **variables,
         }
         program = self.program() if program is None else program
-        command = [sys.executable, "-S", str(HOLDFAST_RUN), "--", *program]
+        command = [*self.command, *options, "--", *program]
         self.process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
         return self.process
 
-    def run(self, program: list[str] | None = None, **variables: str) -> int:
+    def run(self, program: list[str] | None = None, options: Sequence[str] = (), **variables: str) -> int:
         """Run to the end; the exit code."""
-        return self.end(self.start(program, **variables))
+        return self.end(self.start(program, options, **variables))
 
     def end(self, process: subprocess.Popen[str]) -> int:
         self.output, _ = process.communicate(timeout=20)
