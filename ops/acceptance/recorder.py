@@ -25,6 +25,8 @@ RUN_LABEL = "holdfast.dev/run"
 JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2"
 RETRY_SECONDS = 0.5
 WAKE_SECONDS = 0.5
+END_SECONDS = 2.0
+"""Time for the Pod's status to follow the end of its log."""
 
 
 class Stopped(Exception):
@@ -364,8 +366,10 @@ class Recorder:
                 with self._changed:
                     self._tell(utc_now(), _label(record.pod, RUN_LABEL), "Pod", record.pod, [words])
             with self._changed:
-                # The end of the stream is the end of the log only if the container has ended too.
-                self._changed.wait_for(lambda: record.finished or record.gone or self._stop.is_set(), 2.0)
+                if ended:  # which is the end of the log only if the container has ended too
+                    self._changed.wait_for(
+                        lambda: record.finished or record.gone or self._stop.is_set(), END_SECONDS
+                    )
                 record.complete = record.complete or (ended and record.finished)
                 if record.complete or record.gone:
                     record.reading = False

@@ -1,4 +1,4 @@
-"""A cluster in a dictionary, at the boundary of ops.acting.ActingKube: API paths to objects, versions checked."""
+"""A cluster in a dictionary, at the boundary of ops.acting.ActingKube: objects by API path, with versions."""
 
 from __future__ import annotations
 
@@ -162,7 +162,9 @@ class FakeCluster:
                 folder, _, _ = path.rpartition("/")
                 whole = f"{base}{kind}"
                 anywhere = base == "/api/v1/" and folder.startswith("/api/v1/namespaces/")
-                if folder == whole or ((anywhere or base.endswith("namespaces/")) and folder.endswith(f"/{kind}")):
+                if folder == whole or (
+                    (anywhere or base.endswith("namespaces/")) and folder.endswith(f"/{kind}")
+                ):
                     found.append(copy.deepcopy(item))
         node = fields.removeprefix("spec.nodeName=") if fields else ""
         return [

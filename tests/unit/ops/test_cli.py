@@ -18,7 +18,9 @@ from ops.verbs.test import counts, state_dir_of_tests
 from ops.verbs.up import already_over
 from rehearsal.errors import RehearsalError
 
-VERBS = ("up", "status", "logs", "preview", "env", "cancel", "retry", "test", "down", "version")
+VERBS = (
+    "up", "status", "logs", "preview", "env", "cancel", "retry", "accept", "recover", "test", "down", "version",
+)  # fmt: skip
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

@@ -72,8 +72,9 @@ def test_a_terminating_pod_on_a_silent_node_is_stuck_and_may_be_freed() -> None:
     found = look(dead_node())
     assert (found.state, found.may_taint, found.fenced, found.unsafe) == (State.STUCK, True, True, ())
     assert found.sentence == (
-        "Node gpu-0 is silent (Ready is Unknown) since 2026-01-02T03:00:00Z, for 120 s. Pod p-1 is Terminating "
-        "(DisruptionTarget: DeletionByTaintManager), and nobody confirms that it ended, so no new one is made. "
+        "Node gpu-0 is silent (Ready is Unknown) since 2026-01-02T03:00:00Z, for 120 s. Pod p-1 is "
+        "Terminating (DisruptionTarget: DeletionByTaintManager), and nobody confirms that it ended, so no new "
+        "one is made. "
         "Its process may go on; the generation fence keeps it from the checkpoints and the result."
     )
 
