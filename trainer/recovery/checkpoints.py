@@ -191,7 +191,7 @@ class CheckpointStore:
             call_writer(write, temporary)
             saved = self._seal(temporary, step, state)
         except OSError as error:
-            self.generation.check_current()  # ENOENT of a fenced writer is no failure of the volume
+            self.generation.raise_if_fenced()
             reason = f"The checkpoint of step {step} could not be saved: {reason_of(error)}"
             raise SaveFailed(reason) from error
         finally:
@@ -207,7 +207,11 @@ class CheckpointStore:
             seconds=seconds,
             blocked_seconds=seconds if blocked is None else round(blocked, 3),
         )
-        retain(self.generation, self.steps(), self._known_good, self.keep)
+        try:
+            retain(self.generation, self.steps(), self._known_good, self.keep)
+        except OSError as error:
+            # The checkpoint is saved: what can not be removed now is removed after the next one.
+            emit("retention-failed", step=step, reason=reason_of(error))
         return saved
 
     def _or_tell(self, step: int, save: Callable[[], Checkpoint]) -> Checkpoint | None:
@@ -246,16 +250,20 @@ class CheckpointStore:
         fsync_path(temporary)
         target = self.work_dir / f"step-{step}"
         if os.path.lexists(target) and (kept := self._already_there(target)):
+            fsync_path(self.work_dir)  # it may be there because just this failed the last time
             return kept
         os.rename(temporary, target)
         fsync_path(self.work_dir)
         return Checkpoint(target, manifest)
 
     def _already_there(self, target: Path) -> Checkpoint | None:
-        """One that verifies stays (nothing is renamed onto it); one that does not is set aside."""
+        """One that verifies stays (nothing is renamed onto it); one that does not is set aside.
+
+        Raises OSError for one that can not be read now: it may be good, and whoever saved it relies on it.
+        """
         try:
             return self._verified(target)
-        except (Unverified, OSError) as error:
+        except Unverified as error:
             set_aside(self.generation, target, str(error))
             return None
 

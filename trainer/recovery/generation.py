@@ -75,6 +75,14 @@ class Generation:
         if not self.is_current():
             raise Superseded(f"Generation {self.number} of {self.run_dir} was taken over by a newer one.")
 
+    def raise_if_fenced(self) -> None:
+        """Raise Superseded when fenced: ENOENT of a fenced writer is no failure of the volume.
+
+        For one who handles a failure of the volume, and goes on when the volume can not tell.
+        """
+        with contextlib.suppress(OSError):
+            self.check_current()
+
 
 def prepare_run_dir(run_dir: Path) -> None:
     """Make the run's directory on a mounted volume. Raises BadInput naming the directory and the user."""

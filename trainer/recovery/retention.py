@@ -36,7 +36,7 @@ def set_aside(generation: Generation, folder: Path, reason: str) -> None:
         fsync_path(work_dir)
         place = str(target.relative_to(work_dir))
     except OSError as error:
-        generation.check_current()
+        generation.raise_if_fenced()
         place = f"still in place: {reason_of(error)}"
     emit("checkpoint-set-aside", step=_step(folder), reason=reason, place=place)
     _retain_set_aside(generation)
@@ -65,8 +65,8 @@ def _retain_set_aside(generation: Generation) -> None:
         return
     try:
         names = os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return
+    except OSError:
+        return  # there is none, or the volume fails: looked at again the next time
     ours = [match for name in names if (match := _ASIDE.fullmatch(name))]
     ours.sort(key=lambda match: (int(match[2]), int(match[1])))  # by attempt, then by step
     old = [match[0] for match in ours[:-MOST_SET_ASIDE]]
@@ -93,7 +93,7 @@ def _remove(generation: Generation, folder: Path) -> bool:
         # Renamed first: half removed, it must not pass for a checkpoint.
         os.rename(folder, doomed)
     except OSError as error:
-        generation.check_current()
+        generation.raise_if_fenced()
         emit("retention-failed", step=_step(folder), reason=reason_of(error))
         return False
     remove_tree(doomed)

@@ -371,3 +371,42 @@ def test_threads_are_bounded_on_a_node_of_many_cores(
         flushed = [workers.flush(tmp_path / "state") for _ in range(1000)]
         assert threading.active_count() - before <= MOST_THREADS + FLUSHES_AT_ONCE
     assert len({future.result() for future in hashed}) == 1 and flushed[-1].done()
+
+
+def test_a_good_checkpoint_that_can_not_be_read_now_is_not_moved_away_for_a_new_one_of_its_step(
+    claim: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(claim(), 1)
+    after = claim()
+
+    def refused(*arguments: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(manifests, "verify", refused)
+        with pytest.raises(SaveFailed, match="EIO"):
+            save(after, 1)
+    assert os.listdir(after.store.work_dir) == ["step-1"]
+
+
+@pytest.mark.parametrize("fails_at", ["listdir", "rename"])
+def test_a_volume_that_fails_after_a_save_does_not_end_the_training(
+    claim: Claim, monkeypatch: pytest.MonkeyPatch, fails_at: str
+) -> None:
+    attempt = claim()
+    save(attempt, 1), save(attempt, 2)
+    fsync, flushed = os.fsync, []
+
+    def refused(*arguments: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    def watched(descriptor: int) -> None:
+        fsync(descriptor)
+        flushed.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if flushed[-1] == str(attempt.store.work_dir):  # the new one is in its place
+            monkeypatch.setattr(os, fails_at, refused)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    save(attempt, 3)
+    monkeypatch.undo()
+    assert attempt.store.steps() == [3, 2, 1]
