@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
@@ -16,8 +17,11 @@ from typing import Any
 
 from trainer.recovery.files import fsync_path, open_plain
 
-READ_BYTES = 1024 * 1024  # what stays in a core's own cache between reading and hashing
-MOST_THREADS = 16  # a container sees all cores of a large node
+# After each part a thread asks for the interpreter, and gets it from a busy training loop only after 5 ms:
+# small parts would cost that more often. Larger ones would leave the processor's cache before they are hashed.
+READ_BYTES = 8 * 1024 * 1024
+# More than a small machine's cores, because reading waits; a container sees all cores of a large node.
+LEAST_THREADS, MOST_THREADS = 4, 16
 FLUSHES_AT_ONCE = 8
 # Below these, starting threads takes longer than the work, and the order of calls is one.
 FEW_FILES, FEW_BYTES = 16, 4 * 1024 * 1024
@@ -31,8 +35,8 @@ class Workers:
             self._hashing: Executor = _Inline()
             self._flushing: Executor = self._hashing
         else:
-            cores = min(MOST_THREADS, max(2, os.cpu_count() or 1))
-            self._hashing = ThreadPoolExecutor(cores, "hash")
+            threads = min(MOST_THREADS, max(LEAST_THREADS, os.cpu_count() or 1))
+            self._hashing = ThreadPoolExecutor(threads, "hash")
             self._flushing = ThreadPoolExecutor(min(FLUSHES_AT_ONCE, files or 1), "flush")
 
     def __enter__(self) -> Workers:
@@ -58,16 +62,25 @@ class Workers:
 
 def hash_chunk(path: Path, start: int, length: int) -> str:
     """Hex SHA-256 of a part of a plain file, or of what there is of it. Raises ValueError, OSError."""
-    # hashlib lets go of the interpreter lock for large buffers, so threads use all cores. One buffer for all
-    # parts: fresh memory for each costs a quarter of the hashing.
+    # hashlib lets go of the interpreter lock for large buffers, so threads use all cores.
     content = hashlib.sha256()
-    buffer = memoryview(bytearray(min(READ_BYTES, length)))
+    buffer = _buffer(min(READ_BYTES, length))
     with open(open_plain(path), "rb", buffering=0) as stream:
         stream.seek(start)
-        while length > 0 and (count := stream.readinto(buffer[: min(READ_BYTES, length)])):
+        while length > 0 and (count := stream.readinto(buffer[:length])):
             content.update(buffer[:count])
             length -= count
     return content.hexdigest()
+
+
+_own = threading.local()
+
+
+def _buffer(size: int) -> memoryview:
+    """This thread's own, kept as long as the thread: fresh memory for each chunk costs half of the hashing."""
+    if len(getattr(_own, "buffer", b"")) < size:
+        _own.buffer = bytearray(size)
+    return memoryview(_own.buffer)[:size]
 
 
 class _Inline(Executor):
