@@ -17,6 +17,7 @@ from ops.stacks import Target
 MERGE_PATCH = "application/merge-patch+json"
 JSON = "application/json"
 EXEC_SECONDS = 60.0
+CONNECTIONS = 32
 WATCH_SECONDS = 60
 """The server ends a watch after this, so that a connection that died unnoticed costs no more."""
 
@@ -37,6 +38,8 @@ class ActingKube(Kube):
     def __init__(self, target: Target) -> None:
         super().__init__(target)
         self._target = target
+        # Watches and logs hold a connection each; beyond the pool's size urllib3 warns at every one.
+        self._api.rest_client.pool_manager.connection_pool_kw["maxsize"] = CONNECTIONS
 
     def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """POST to a collection, or to a subresource such as a Pod's `eviction`."""

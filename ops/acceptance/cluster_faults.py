@@ -19,7 +19,7 @@ TRIES = 5
 
 # The program is the child of PID 1, which is the supervisor; what exec starts has no parent in the container.
 _CHILD = """
-import json, os, signal, sys
+import json, os, signal, sys, time
 from pathlib import Path
 def child():
     for entry in Path("/proc").iterdir():
@@ -37,6 +37,7 @@ KILL = (
     + """
 pid = child()
 print(json.dumps({"pid": pid}), flush=True)
+time.sleep(0.2)  # what was printed goes with the container, if it is not on its way by then
 os.kill(pid, signal.SIGKILL)
 """
 )
@@ -45,7 +46,6 @@ os.kill(pid, signal.SIGKILL)
 CORRUPT = (
     _CHILD
     + """
-import time
 pid = child()
 os.kill(pid, signal.SIGSTOP)
 for _ in range(200):
@@ -68,6 +68,7 @@ try:
         os.fsync(stream.fileno())
     print(json.dumps({"pid": pid, "step": int(newest.name.removeprefix("step-")), "file": victim.name,
                       "folder": str(newest), "offset": offset}), flush=True)
+    time.sleep(0.2)
 finally:
     os.kill(pid, signal.SIGKILL)
 """

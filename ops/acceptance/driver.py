@@ -180,6 +180,8 @@ class Driver:
 
                     path = f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims"
                     self.api.create(path, claim_manifest(lab))
+                step.note("waiting for the Pod that reads the volume")
+                lab.inspector.ready()
                 lab.create()
                 fault(planned.kind.slug)(lab)
                 completed = True
@@ -306,6 +308,7 @@ class Driver:
                 controller=planned.controller,
                 reason="The acceptance ended before it was its turn.",
                 what_to_do=f"./holdfast accept --fault {planned.kind.slug}",
+                not_reached=True,
             )
             for planned in self.plan.scenarios
             if planned.run.id not in self._finished

@@ -12,15 +12,27 @@ Unknown is None, an empty text or an empty list, and then `problems` says what c
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 FORMAT: Literal["holdfast.acceptance/1"] = "holdfast.acceptance/1"
 
-Json = dict[str, Any]
+
+def _encodable(value: dict[str, Any]) -> dict[str, Any]:
+    """JSON can escape half of a surrogate pair, which no UTF-8 holds: a Pod that prints one breaks no file."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.loads(text.encode(errors="replace"))
+    return value
+
+
+Json = Annotated[dict[str, Any], AfterValidator(_encodable)]
 Moment = AwareDatetime
 
 
@@ -297,6 +309,8 @@ class Skipped(Fact):
     controller: Literal["job", "jobset", ""] = ""
     reason: str
     what_to_do: str
+    not_reached: bool = False
+    """The acceptance ended before it: not a fault that can not be made here."""
 
 
 class Acceptance(Fact):

@@ -71,7 +71,7 @@ SHAPES: dict[str, Shape] = {
     "corrupted-checkpoint": Shape(),
     # The last save holds the first attempt at its end long enough to be frozen there.
     "two-finishers": Shape(("job",), save_seconds=4.0, checkpoint_every=40, gpus_at_once=2, rehearsal=True),
-    "volume-full": Shape(rehearsal=True, bounded=True, step_seconds=0.15),
+    "volume-full": Shape(rehearsal=True, bounded=True, step_seconds=0.2),
     "many-preemptions": Shape(backoff_limit=1),
     "crash": Shape(("job", "jobset")),
     "always-crashes": Shape(fail_at_step=50, result=False),

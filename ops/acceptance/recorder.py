@@ -62,6 +62,8 @@ class PodRecord:
     source: Literal["", "api", "node"] = ""
     complete: bool = False
     reading: bool = False
+    broke: str = ""
+    """Why its log broke off last: told once, though it is tried again and again."""
     events: list[Json] = field(default_factory=list)
 
     @property
@@ -364,7 +366,9 @@ class Recorder:
             except Exception as error:  # what broke the stream is told, and a new one is tried
                 words = f"log broke off: {describe(error)[0].splitlines()[0]}"[:300]
                 with self._changed:
-                    self._tell(utc_now(), _label(record.pod, RUN_LABEL), "Pod", record.pod, [words])
+                    if words != record.broke:
+                        record.broke = words
+                        self._tell(utc_now(), _label(record.pod, RUN_LABEL), "Pod", record.pod, [words])
             with self._changed:
                 if ended:  # which is the end of the log only if the container has ended too
                     self._changed.wait_for(

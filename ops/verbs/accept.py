@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from ops.acceptance.cleanup import Cleanup, others
 from ops.acceptance.facts import FAULTS, Acceptance, FaultKind, dump, faults_named
 from ops.acceptance.inspector import Inspector
 from ops.acceptance.recorder import ACCEPTANCE_LABEL, JOB_SETS
-from ops.acceptance.verdict import Holds, Outcome, Verdict
+from ops.acceptance.verdict import Outcome, Verdict
 from ops.errors import OpsError
 from ops.exit_codes import ExitCode
 from ops.stacks import ROOT, Stack, environment, run_names, settings, target
@@ -80,10 +81,26 @@ def accept(
     api = ActingKube(target(stack, env))
     driver = prepare(stack, place, api, wanted, asked, by_name)
     consent(stack, driver, wanted.yes)
+    folder = output or RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{driver.acceptance}"
+    make_folder(folder)  # now, not after the minutes in which what it is for is made
     facts = driver.run()
-    folder = output or RESULTS / f"{facts.started_at:%Y%m%d-%H%M%S}-{facts.id}"
     code = publish(facts, folder, as_json, junit, ctrf)
     return ExitCode.INTERRUPTED if driver.interrupted else code
+
+
+def make_folder(folder: Path) -> None:
+    """Raises OpsError where the evidence could not be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".probe"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise OpsError(
+            f"The evidence can not be written to {folder}: {error.strerror or error}.",
+            "Name another folder with --output.",
+            ExitCode.USAGE,
+        ) from None
 
 
 def publish(
@@ -93,11 +110,14 @@ def publish(
     from ops.acceptance.evidence import write_evidence
     from ops.acceptance.judge import conclude
 
-    folder.mkdir(parents=True, exist_ok=True)
     raw = folder / "facts.json"
     raw.write_text(dump(facts))  # before anything judges them: they can not be had again
-    verdict = conclude(facts)
-    paths = write_evidence(facts, verdict, folder)
+    try:
+        verdict = conclude(facts)
+        paths = write_evidence(facts, verdict, folder)
+    except BaseException:
+        console.error(f"What was seen is kept in {raw}.")
+        raise
     raw.unlink()
     for wanted, made in ((junit, paths.junit), (ctrf, paths.ctrf)):
         if wanted is not None:
@@ -114,35 +134,13 @@ def publish(
     return CODES[verdict.outcome]
 
 
-def show(verdict: Verdict, facts: Acceptance | None) -> None:
-    """Each fault in a line, what does not hold in sentences, and the whole in one."""
-    table = console.table(
-        "Acceptance", "fault", "controller", "outcome", "attempts", "resumed at", "recovery"
-    )
-    for one in [*verdict.references, *verdict.scenarios]:
-        letter = f"({one.letter}) " if one.letter else ""
-        seconds = one.totals.recovery_seconds
-        table.add_row(
-            f"{letter}{one.fault}",
-            one.controller,
-            str(one.outcome),
-            str(one.totals.attempts),
-            ", ".join(map(str, one.totals.resume_steps)),
-            f"{seconds:.1f} s" if seconds is not None else "",
-        )
-    console.out().print(table)
-    for one in [*verdict.references, *verdict.scenarios]:
-        for assertion in one.assertions:
-            if assertion.holds is not Holds.YES:
-                console.say(
-                    f"{one.fault}, {one.controller}: {assertion.name}: {assertion.holds}. "
-                    f"Expected: {assertion.expected}. Seen: {assertion.seen}."
-                )
-    for skipped in facts.skipped if facts else []:
-        console.say(f"Left out: ({skipped.letter}) {skipped.fault}. {skipped.reason} {skipped.what_to_do}")
-    for problem in facts.problems if facts else []:
-        console.say(problem)
-    console.say(verdict.sentence)
+def show(verdict: Verdict, facts: Acceptance) -> None:
+    """Each fault in a line, the whole in a sentence, and what does not hold in more."""
+    from ops.acceptance.summary import sentences, summary
+
+    console.out().print(summary(facts, verdict))
+    for sentence in sentences(facts, verdict):
+        console.say(sentence)
 
 
 def verify(file: Path, as_json: bool) -> ExitCode:
@@ -164,8 +162,8 @@ def verify(file: Path, as_json: bool) -> ExitCode:
         console.say(found.sentence)
         for problem in found.problems:
             console.say(problem)
-        if found.verdict is not None:
-            show(found.verdict, None)
+        if found.verdict is not None and found.facts is not None:
+            show(found.verdict, found.facts)
     return ExitCode.OK if found.passed else ExitCode.FAILED
 
 
