@@ -125,6 +125,8 @@ class Driver:
             nonlocal free
             try:
                 self._scenario(one)
+            except Exception as error:  # a thread's error would be nobody's
+                self._problems.append(f"{one.title}: {describe(error)[0].splitlines()[0]}")
             finally:
                 with changed:
                     free += taken

@@ -17,13 +17,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationInfo
 
 FORMAT: Literal["holdfast.acceptance/1"] = "holdfast.acceptance/1"
 
 
-def _encodable(value: dict[str, Any]) -> dict[str, Any]:
+def _encodable(value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
     """JSON can escape half of a surrogate pair, which no UTF-8 holds: a Pod that prints one breaks no file."""
+    if info.mode == "json":  # which was UTF-8
+        return value
     text = json.dumps(value, ensure_ascii=False, default=str)
     try:
         text.encode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ops.acceptance.common import judge_common
 from ops.acceptance.expectations import EXPECTED
-from ops.acceptance.facts import REFERENCE, Acceptance, dump, load
+from ops.acceptance.facts import REFERENCE, Acceptance, Skipped, dump, load
 from ops.acceptance.per_fault import judge_fault
 from ops.acceptance.reading import Reading, read
 from ops.acceptance.split import recoveries_of, start_of, totals_of
@@ -17,8 +17,9 @@ def conclude(facts: Acceptance) -> Verdict:
     """Judge every scenario and reference, and the acceptance as a whole."""
     facts = load(dump(facts))  # as the file will have them, so that the file gives the same verdict
     references, scenarios = ([judge(each) for each in group] for group in read(facts))
+    late = [each.fault for each in facts.skipped if each.not_reached]
     there = {scenario.fault for scenario in facts.scenarios} | {each.fault for each in facts.skipped}
-    missing = [slug for slug in facts.asked if slug not in there]
+    missing = [*dict.fromkeys([*late, *(slug for slug in facts.asked if slug not in there)])]
     outcome = _overall(references, scenarios, missing)
     return Verdict(
         outcome=outcome,
@@ -83,17 +84,24 @@ def _sentence(
     elif outcome is Outcome.PASSED:
         said = f"All {runs} faults were survived as they must be." if runs > 1 else "The fault was survived."
     else:
-        said = " ".join(filter(None, (_named([*scenarios, *references], bad) for bad in _BAD)))
+        passed = sum(each.outcome is Outcome.PASSED for each in scenarios)
+        named = (_named([*scenarios, *references], bad) for bad in _BAD)
+        said = " ".join([f"{passed} of {runs} passed.", *filter(None, named)])
     if missing:
-        said += f" Asked for, and neither made nor skipped with a reason: {', '.join(missing)}."
-    if facts.skipped:
-        said += f" {len(facts.skipped)} skipped, each with its reason."
+        said += f" Asked for and not made: {', '.join(missing)}."
+    if skipped := left_out(facts):
+        said += f" {len(skipped)} skipped, each with its reason."
     return said.strip()
 
 
 def _named(runs: list[ScenarioVerdict], outcome: Outcome) -> str:
     names = ", ".join(f"{each.fault} ({each.controller})" for each in runs if each.outcome is outcome)
     return f"{outcome.capitalize()}: {names}." if names else ""
+
+
+def left_out(facts: Acceptance) -> list[Skipped]:
+    """Faults that could not be made here, each with its reason; not those that an early end cut off."""
+    return [each for each in facts.skipped if not each.not_reached]
 
 
 def failing(scenario: ScenarioVerdict) -> list[Assertion]:

@@ -231,7 +231,7 @@ class Reading:
     def damaged(self, sealed: Sealed) -> bool:
         """The driver damaged this very checkpoint: it was sealed before, and not saved anew afterwards."""
         for action, _ in self.actions("corrupt-and-kill"):
-            done = self.server_time(action.at) + SERVER_RESOLUTION
+            done = self.server_time(action.done_at or action.at) + SERVER_RESOLUTION
             if action.detail.get("step") == sealed.step and (sealed.at is None or sealed.at <= done):
                 return True
         return False

@@ -55,7 +55,7 @@ def start_of(reading: Reading) -> Split | None:
     if not reading.lives:
         return None
     life = reading.lives[0]
-    created = _moment(reading, life, "created")
+    created = moment_of(reading, life, "created")
     return _split(created, _start_moments(reading, life, created)) if created else None
 
 
@@ -82,7 +82,7 @@ def totals_of(reading: Reading, recoveries: Sequence[Recovery]) -> Totals:
 def _recovery(
     reading: Reading, ended: Life, resumed: Life, cause: tuple[Action, datetime] | None, gone: datetime | None
 ) -> Recovery:
-    created = _moment(reading, resumed, "created")
+    created = moment_of(reading, resumed, "created")
     begins = cause[1] if cause else gone
     split = None
     if begins and created:
@@ -115,7 +115,7 @@ def _code(life: Life) -> str:
 
 def _cause(reading: Reading, ended: Life, resumed: Life) -> tuple[Action, datetime] | None:
     """The last thing that was done to the ended attempt before the next one was made."""
-    created = _moment(reading, resumed, "created")
+    created = moment_of(reading, resumed, "created")
     latest = created + SERVER_RESOLUTION if created else None
     found = None
     for action, _ in reading.actions(*DISTURBING):
@@ -137,16 +137,16 @@ def _end_of(reading: Reading, ended: Life, resumed: Life) -> datetime | None:
     """When the container had ended, or its Pod was removed for dead; None where it outlived the next one's
     creation.
     """
-    created = _moment(reading, resumed, "created")
+    created = moment_of(reading, resumed, "created")
     latest = created + SERVER_RESOLUTION if created else None
     for state in ("finished", "gone"):
-        at = _moment(reading, ended, state)
+        at = moment_of(reading, ended, state)
         if at is not None and (latest is None or at <= latest):
             return at
     return None
 
 
-def _moment(reading: Reading, life: Life, state: str) -> datetime | None:
+def moment_of(reading: Reading, life: Life, state: str) -> datetime | None:
     """When an attempt came into a state: the server's second, made finer by what the driver saw."""
     fact = life.fact
     at = {
@@ -164,15 +164,16 @@ def _moment(reading: Reading, life: Life, state: str) -> datetime | None:
         return at
     # Seen more than a second later, it was told late, and the middle of its second is the best guess.
     guess = max(seen, at) if seen <= at + _ALMOST else at + SERVER_RESOLUTION / 2
+    if state not in ("started", "finished"):
+        return guess
+    # The container was there whenever it said something.
     said = [event.at for event in life.events if event.at and at <= event.at <= at + _ALMOST]
-    if said and state == "finished":
-        return max(guess, *said)
-    return min(guess, *said) if said and state == "started" else guess
+    return guess if not said else max(guess, *said) if state == "finished" else min(guess, *said)
 
 
 def _start_moments(reading: Reading, life: Life, created: datetime | None) -> Moments:
     """From a Pod that was made to its first new step."""
-    scheduled = _moment(reading, life, "scheduled")
+    scheduled = moment_of(reading, life, "scheduled")
     restore, imported = life.restore, life.first("imported")
     waited = any(
         seen.kind == "Pod" and seen.name == life.fact.pod and "PodScheduled=False" in seen.what
@@ -183,8 +184,8 @@ def _start_moments(reading: Reading, life: Life, created: datetime | None) -> Mo
         # A Pod that the scheduler turned down once is in the queue until it has a node.
         ("queue", scheduled if waited else created),
         ("schedule", None if waited else scheduled),
-        ("mount", _moment(reading, life, "sandbox")),
-        ("start", _moment(reading, life, "started")),
+        ("mount", moment_of(reading, life, "sandbox")),
+        ("start", moment_of(reading, life, "started")),
         ("import", imported.at if imported else _restore_begins(restore)),
         ("restore", restore.at if restore else None),
         ("first step", step.at if step else None),
@@ -236,9 +237,9 @@ def _idle_seconds(
     reading: Reading, ended: Life, resumed: Life, ended_latest: datetime | None
 ) -> float | None:
     """Seconds in which a Pod held its GPUs without training: after the last step, before the first one."""
-    freed = _moment(reading, ended, "finished") or ended_latest
-    last = ended.steps[-1].at if ended.steps else _moment(reading, ended, "scheduled")
-    held = _moment(reading, resumed, "scheduled")
+    freed = moment_of(reading, ended, "finished") or ended_latest
+    last = ended.steps[-1].at if ended.steps else moment_of(reading, ended, "scheduled")
+    held = moment_of(reading, resumed, "scheduled")
     first = resumed.steps[0] if resumed.steps else None
     if freed is None or last is None or held is None or first is None or first.at is None:
         return None
@@ -258,9 +259,9 @@ def _useful_seconds(reading: Reading) -> float | None:
 def _wall_seconds(reading: Reading) -> float | None:
     if not reading.lives:
         return None
-    begun = _moment(reading, reading.lives[0], "created")
+    begun = moment_of(reading, reading.lives[0], "created")
     results = [event.at for _, event in reading.results if event.data.get("ours") is True and event.at]
-    ends = results or [at for life in reading.lives if (at := _moment(reading, life, "finished"))]
+    ends = results or [at for life in reading.lives if (at := moment_of(reading, life, "finished"))]
     return _round(max(0.0, (max(ends) - begun).total_seconds())) if begun and ends else None
 
 

@@ -140,6 +140,6 @@ class Verdict(Fact):
     outcome: Outcome
     sentence: str
     missing: list[str] = []
-    """Slugs of faults that were asked for, and that neither ran nor were skipped with a reason."""
+    """Slugs of faults that were asked for and not made, without being skipped for a reason of the cluster."""
     references: list[ScenarioVerdict]
     scenarios: list[ScenarioVerdict]
