@@ -17,6 +17,7 @@ import typer
 from ops import console
 from ops.errors import describe
 from ops.exit_codes import MEANING, ExitCode
+from ops.interruption import answer_signals
 from ops.stacks import DEFAULT_STACK, load_stack
 
 EPILOG = "Exit codes: " + "; ".join(f"{int(code)} {text}" for code, text in MEANING.items()) + "."
@@ -273,6 +274,7 @@ def version() -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Whatever fails is told in sentences on standard error."""
+    answer_signals()
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = typer.main.get_command(app)
     try:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ops.errors import OpsError
 from ops.exit_codes import ExitCode
+from ops.interruption import Terminated
 from ops.stacks import ROOT, Stack
 
 PACK = "policies"
@@ -42,9 +43,11 @@ class Pulumi:
         while True:
             try:
                 code = process.wait()
-            except KeyboardInterrupt:
-                # The terminal has sent it to pulumi too, which writes its state before it ends.
+            except KeyboardInterrupt as error:
+                # The terminal has sent Ctrl-C to pulumi too, which writes its state before it ends.
                 interrupted = True
+                if isinstance(error, Terminated):
+                    process.terminate()
             else:
                 if interrupted:
                     raise KeyboardInterrupt

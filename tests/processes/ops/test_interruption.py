@@ -1,0 +1,61 @@
+"""A verb that is told to end takes what it started with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ops.exit_codes import ExitCode
+
+VERB = """
+import sys
+from ops import cli
+from ops.pulumi_cli import Pulumi
+from ops.stacks import Stack
+from pathlib import Path
+import ops.verbs.version as verb
+verb.version = lambda: {work}
+sys.exit(cli.main(["version"]))
+"""
+WORKS = {
+    "a build": "__import__('rehearsal.toolchain.build')"
+    ".toolchain.build._go(Path({program!r}), [], Path('/tmp'), {{}}, None)",
+    "the engine": "Pulumi(Stack('dev', Path('x'), {{}}), {{'PATH': {folder!r}}}, Path('/tmp')).stream('up')",
+}
+
+
+def wait_until_written(path: Path) -> int:
+    until = time.monotonic() + 30
+    while not path.exists() or not path.read_text().endswith("\n"):
+        assert time.monotonic() < until, "the program was not started"
+        time.sleep(0.05)
+    return int(path.read_text())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("work", WORKS)
+def test_a_verb_that_is_told_to_end_leaves_no_process_behind(tmp_path, checkout, work, number):
+    program = tmp_path / "pulumi"
+    program.write_text(f"#!/bin/sh\necho $$ > {tmp_path / 'pid'}\nexec /bin/sleep 60\n")
+    program.chmod(0o755)
+    call = WORKS[work].format(program=str(program), folder=str(tmp_path))
+    verb = subprocess.Popen(
+        [sys.executable, "-c", VERB.format(work=call)],
+        cwd=checkout,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    child = wait_until_written(tmp_path / "pid")
+    verb.send_signal(number)
+    said, _ = verb.communicate(timeout=20)
+    assert verb.returncode == ExitCode.INTERRUPTED, said
+    assert "Stopped." in said
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
