@@ -17,7 +17,7 @@ def local_chart(chart: str) -> Path | None:
 
 
 def fingerprint(path: Path, version: str, setting: str = "gpuOperator") -> str:
-    """Hash of the chart's files, names included: 16 hex digits. `setting` is the section that names the chart.
+    """Hash of the chart's files, names included: 16 hex digits. `setting`: the section that names the chart.
 
     Raises RunError if there is no chart at `path`, or if it has another version than `version`.
     """

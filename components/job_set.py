@@ -25,7 +25,7 @@ class JobSetControllerArgs:
 class JobSetController(pulumi.ComponentResource):
     """The controller, installed by the stack or by somebody else, and ready to take a JobSet.
 
-    Helm never removes a chart's CRDs, so a destroy leaves `jobsets.jobset.x-k8s.io` and other people's JobSets.
+    Helm never removes a chart's CRDs: a destroy leaves `jobsets.jobset.x-k8s.io` and other people's JobSets.
     """
 
     ready: pulumi.Output[bool]

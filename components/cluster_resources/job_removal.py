@@ -1,12 +1,12 @@
-"""The dynamic resource that removes a Job or JobSet before its own deletion, and waits until its Pods are gone.
+"""The dynamic resource that removes a Job or JobSet before its own deletion, and waits for its Pods' end.
 
 The training Job carries `pulumi.com/skipAwait`, and the provider then returns from its deletion at once
 (pulumi-kubernetes, pkg/metadata/overrides.go, `allowsSkipAwaitWithDelete`; #1232, #3154) while the Job is
 still there, held by its terminating Pod. Three things would break: a replacement of the same name is applied
 onto the dying object and disappears with it; two attempts write at once; a claim or namespace waits for a Pod
 that nobody speaks of. So this resource depends on the Job, hence goes first, and its deletion is the waiting
-one. The Job's own deletion then finds nothing to do. Of a JobSet's deletion the provider does wait, but without
-a word about which Pod holds it.
+one. The Job's own deletion then finds nothing to do. Of a JobSet's deletion the provider does wait, but
+without a word about which Pod holds it.
 """
 
 from __future__ import annotations

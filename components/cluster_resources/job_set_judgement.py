@@ -67,8 +67,8 @@ def judge(snapshot: JobSetSnapshot, namespace: str, installed: bool) -> Verdict:
         waiting.append("The API server does not know JobSets yet.")
     elif not snapshot.api:
         faults.append(
-            "The cluster has no JobSets (jobset.x-k8s.io/v1alpha2), although holdfast:jobSet.install = existing"
-            " says so. Install JobSet, or write install: auto."
+            "The cluster has no JobSets (jobset.x-k8s.io/v1alpha2), although holdfast:jobSet.install ="
+            " existing says so. Install JobSet, or write install: auto."
         )
     if installed and not snapshot.deployments:
         waiting.append(f"There is no Deployment in {namespace} yet.")

@@ -63,7 +63,9 @@ class JobSetReadiness(dynamic.Resource, module="holdfast", name="JobSetReadiness
         timeout_seconds: int,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        """`installed`: by this stack, in `namespace`; `triggers`: anything whose change means waiting again."""
+        """`installed`: by this stack, in `namespace`; `triggers`: anything whose change means waiting
+        again.
+        """
         props: dict[str, Any] = {
             "kubeconfig": kubeconfig,
             "context": context,

@@ -32,7 +32,9 @@ class JobSetPlan:
     timeout_seconds: int
 
 
-def plan_job_set(environment: str, settings: JobSetSettings, runs: Iterable[RunSettings]) -> JobSetPlan | None:
+def plan_job_set(
+    environment: str, settings: JobSetSettings, runs: Iterable[RunSettings]
+) -> JobSetPlan | None:
     """The controller's plan; None where the stack has nothing to do with JobSet.
 
     A cancelled run counts: the controller does not come and go with it.

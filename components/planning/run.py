@@ -70,7 +70,7 @@ def plan_run(run: RunSettings, team: TeamSettings, pool: NodePoolPlan, environme
 def workload_manifest(
     run: RunSettings, team: TeamSettings, pool: NodePoolPlan, environment: str
 ) -> dict[str, Any]:
-    """The complete manifest of one run: a batch/v1 Job, or a JobSet where the run's controller is `jobset`."""
+    """The complete manifest of one run: a batch/v1 Job, or a JobSet where its controller is `jobset`."""
     make = job_set_manifest if run.controller == "jobset" else job_manifest
     return make(run, team, pool, environment)
 

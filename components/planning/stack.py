@@ -86,7 +86,7 @@ def _spot_warnings(settings: StackSettings) -> Iterator[str]:
     for run in settings.runs:
         if run.pool in spot and run.controller == "job" and not run.cancelled:
             yield (
-                f'runs "{run.id}": pool "{run.pool}" has nodes that may be taken away at any time, and a plain'
-                " Job's controller waits longer after each preemption: 10, 20, 40 … 600 s, for the whole run,"
-                " until a new Job. Write controller: jobset, which makes the next Pod at once."
+                f'runs "{run.id}": pool "{run.pool}" has nodes that may be taken away at any time, and a'
+                " plain Job's controller waits longer after each preemption: 10, 20, 40 … 600 s, for the"
+                " whole run, until a new Job. Write controller: jobset, which makes the next Pod at once."
             )

@@ -1,4 +1,4 @@
-"""The Pod of a training run, field by field as the training contract has it; the same under every controller."""
+"""The Pod of a training run, field by field as the training contract has it, under every controller."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class ChartSource(Settings):
     """A pinned chart: from a repository, an OCI registry, or a folder."""
 
     default_chart: ClassVar[str]
-    """What is installed where nothing else is said: a name in `default_repository`, or an `oci://` reference."""
+    """What is installed where nothing else is said: a name in `default_repository`, or `oci://…`."""
     default_name: ClassVar[str]
     """Name of the chart in a repository that is given without one."""
     default_repository: ClassVar[str | None] = None

@@ -23,7 +23,7 @@ _OUR_ANNOTATIONS = (
     "karpenter.sh/do-not-disrupt",
     "pulumi.com/skipAwait",
 )
-# Source: kubernetes-sigs/jobset, pkg/webhooks/jobset_webhook.go, ValidateCreate: 63 characters for a Pod's name.
+# A Pod's name has 63 characters (kubernetes-sigs/jobset, pkg/webhooks/jobset_webhook.go, ValidateCreate).
 LONGEST_JOBSET_RUN_ID = LONGEST_RUN_ID - len("-trainer-0-0-abcde")
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 

@@ -1,4 +1,4 @@
-"""The Jobs of a resource with what decides over their retries: plain ones, those of CronJobs and of JobSets."""
+"""The Jobs of a resource with what decides over their retries: plain ones, CronJobs' and JobSets'."""
 
 from __future__ import annotations
 

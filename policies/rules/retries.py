@@ -1,4 +1,4 @@
-"""What a preemption costs: it is no failure of the program, one Pod writes at a time, and the next comes soon."""
+"""What a preemption costs: it is no failure, one Pod writes at a time, and the next one comes soon."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def check_preemption(resource: Resource, _config: Config) -> Iterator[Violation]
         in_place = _restarts_in_place(job)
         if in_place:
             yield Violation(
-                f"{job.title} has restartPolicy {in_place}: the container starts again in its Pod, so no policy"
-                " sees how it ended, and a preempted run counts as a failed one. Set restartPolicy: Never."
+                f"{job.title} has restartPolicy {in_place}: the container starts again in its Pod, so no"
+                " policy sees how it ended, and a preempted run counts as a failed one. Set restartPolicy:"
+                " Never."
             )
             continue
         if job.job_set is None and job.spec["backoffLimit"].peek() == 0 and not is_ours(job.workload):
@@ -55,9 +56,9 @@ def _of_job(job: Job) -> str | None:
         )
     if is_ours(job.workload) and not any(matches_code(rule, PREEMPTED) for rule in ignored):
         return (
-            f"exit code {PREEMPTED} (preempted, the state is safe) counts against backoffLimit, and a Pod that is"
-            f" deleted has nothing else to tell by. Add {{action: Ignore, onExitCodes: {{operator: In, values:"
-            f" [{PREEMPTED}]}}}} to podFailurePolicy."
+            f"exit code {PREEMPTED} (preempted, the state is safe) counts against backoffLimit, and a Pod"
+            f" that is deleted has nothing else to tell by. Add {{action: Ignore, onExitCodes: {{operator:"
+            f" In, values: [{PREEMPTED}]}}}} to podFailurePolicy."
         )
     return None
 
@@ -72,21 +73,22 @@ def _of_job_set(job: Job, job_set: View) -> str | None:
         return None  # the child Job itself goes on, as a plain Job does
     if not policy.exists:
         return (
-            "a preempted Pod fails the whole JobSet, which has no failurePolicy. Add one with maxRestarts and a"
-            " rule RestartJobSetAndIgnoreMaxRestarts."
+            "a preempted Pod fails the whole JobSet, which has no failurePolicy. Add one with maxRestarts"
+            " and a rule RestartJobSetAndIgnoreMaxRestarts."
         )
     uncounted = [rule for rule in policy["rules"].elements() if rule["action"].text() in _UNCOUNTED]
     if not any(_reached(rule, own) for rule in uncounted):
         return (
-            "a preempted Pod counts against maxRestarts, so nodes that go away end the run. Let the child Job fail"
-            " by its podFailurePolicy on DisruptionTarget, and add a rule {action:"
+            "a preempted Pod counts against maxRestarts, so nodes that go away end the run. Let the child"
+            " Job fail by its podFailurePolicy on DisruptionTarget, and add a rule {action:"
             " RestartJobSetAndIgnoreMaxRestarts, onJobFailureReasons: [PodFailurePolicy]} to failurePolicy."
         )
     fails = [rule for rule in own if rule["action"].text() == "FailJob"]
     if is_ours(job.workload) and not any(matches_code(rule, PREEMPTED) for rule in fails):
         return (
-            f"exit code {PREEMPTED} (preempted, the state is safe) counts against maxRestarts. Add {{action: FailJob,"
-            f" onExitCodes: {{operator: In, values: [{PREEMPTED}]}}}} to the child Job's podFailurePolicy."
+            f"exit code {PREEMPTED} (preempted, the state is safe) counts against maxRestarts. Add"
+            f" {{action: FailJob, onExitCodes: {{operator: In, values: [{PREEMPTED}]}}}} to the child Job's"
+            " podFailurePolicy."
         )
     return None
 
@@ -113,8 +115,8 @@ def check_one_writer(resource: Resource, _config: Config) -> Iterator[Violation]
         elif policy.text() != "Failed":
             yield Violation(
                 f"{job.title}: the next Pod starts while the one before is still terminating"
-                f" (podReplacementPolicy {policy.text() or 'TerminatingOrFailed, the default'}), so two of them"
-                " write one checkpoint directory. Set podReplacementPolicy: Failed."
+                f" (podReplacementPolicy {policy.text() or 'TerminatingOrFailed, the default'}), so two of"
+                " them write one checkpoint directory. Set podReplacementPolicy: Failed."
             )
 
 
@@ -126,21 +128,22 @@ def check_spot(resource: Resource, _config: Config) -> Iterator[Violation]:
         why = spot_reason(job.workload.spec)
         if why and job.spec["backoffLimit"].peek() != 0 and in_scope(job.workload):
             yield Violation(
-                f"{job.title} is a plain Job on nodes that may be taken away at any time ({why}). Its controller"
-                " waits longer after each preempted Pod, ignored or not: 10 s, 20 s, 40 s … 600 s, and only a new"
-                " Job resets that. Use a JobSet, which makes the next Pod at once (in Holdfast: controller:"
-                " jobset)."
+                f"{job.title} is a plain Job on nodes that may be taken away at any time ({why}). Its"
+                " controller waits longer after each preempted Pod, ignored or not: 10 s, 20 s, 40 s … 600"
+                " s, and only a new Job resets that. Use a JobSet, which makes the next Pod at once (in"
+                " Holdfast: controller: jobset)."
             )
 
 
 PREEMPTION_NOT_COUNTED = resource_policy(
     name="preemption-not-counted",
-    description="A preempted run is retried without counting as failed: by Jobs and JobSets that write checkpoints.",
+    description="A preemption does not count as a failure of a Job or JobSet that writes checkpoints.",
     severity=Severity.HIGH,
     remediation=(
-        "Set restartPolicy: Never. In a Job's podFailurePolicy, ignore the DisruptionTarget condition (and exit"
-        f" code {PREEMPTED} of our supervisor). In a JobSet, let the child Job fail on them by its"
-        " podFailurePolicy, and restart on the reason PodFailurePolicy with RestartJobSetAndIgnoreMaxRestarts."
+        "Set restartPolicy: Never. In a Job's podFailurePolicy, ignore the DisruptionTarget condition (and"
+        f" exit code {PREEMPTED} of our supervisor). In a JobSet, let the child Job fail on them by its"
+        " podFailurePolicy, and restart on the reason PodFailurePolicy with"
+        " RestartJobSetAndIgnoreMaxRestarts."
     ),
     check=check_preemption,
 )
@@ -158,8 +161,8 @@ SPOT_NEEDS_JOBSET = resource_policy(
     description="A run on Spot nodes is a JobSet: a plain Job waits longer after every preemption.",
     severity=Severity.MEDIUM,
     remediation=(
-        "Use a JobSet with RestartJobSetAndIgnoreMaxRestarts (in Holdfast: controller: jobset), or other nodes."
-        " A plain Job's delay doubles from 10 s to 600 s and never goes back while the Job lives."
+        "Use a JobSet with RestartJobSetAndIgnoreMaxRestarts (in Holdfast: controller: jobset), or other"
+        " nodes. A plain Job's delay doubles from 10 s to 600 s and never goes back while the Job lives."
     ),
     check=check_spot,
     level=EnforcementLevel.ADVISORY,

@@ -54,4 +54,6 @@ def rehearsal_values() -> Mapping[str, str]:
         "HOLDFAST_KUBECONFIG": "/nowhere/kubeconfig",
         "HOLDFAST_TRAINER_IMAGE": f"docker.io/holdfast/trainer@{DIGEST}",
         "HOLDFAST_OPERATOR_IMAGE": f"docker.io/holdfast/rehearsal-gpu-operator@{DIGEST}",
+        "HOLDFAST_JOBSET_CHART": "./tests/unit/components/data/jobset-chart",
+        "HOLDFAST_JOBSET_DIGEST": "0" * 64,
     }

@@ -98,7 +98,8 @@ LEAVES = st.one_of(
     st.booleans(),
     st.floats(allow_nan=False, allow_infinity=False),
     st.sampled_from(
-        ["", "gpu-operator", "/checkpoints", "--checkpoint-dir=/x", "rehearsal", "a:b@c", "spot", "FailJob", "1.5", "é\u0000"]
+        ["", "gpu-operator", "/checkpoints", "--checkpoint-dir=/x", "rehearsal", "a:b@c", "1.5", "é\u0000"]
+        + ["spot", "FailJob", "Ignore", "DisruptionTarget"]
     ),
     st.just("04da6b54-80e4-46f7-96ec-b56ff0331ba9"),
 )

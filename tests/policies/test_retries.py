@@ -6,6 +6,8 @@ JOB = "kubernetes:batch/v1:Job"
 JOBSET = "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"
 COUNTED, WRITER, SPOT = "preemption-not-counted", "one-writer", "spot-without-delay"
 OURS = {"app.kubernetes.io/part-of": "holdfast"}
+ARGS = ("--checkpoint-dir=/data",)
+UNCOUNTED = "RestartJobSetAndIgnoreMaxRestarts"
 DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]
 
 
@@ -25,7 +27,7 @@ def restart(action="RestartJobSetAndIgnoreMaxRestarts", *reasons):
 def job(build):
     """A training Job: `rules` of its podFailurePolicy (None: it has none), more of its spec and Pod."""
 
-    def make(rules=(by_condition("Ignore"),), labels=None, pod=None, args=("--checkpoint-dir=/data",), **spec):
+    def make(rules=(by_condition("Ignore"),), labels=None, pod=None, args=ARGS, **spec):
         container = build.gpu(args=list(args), volumeMounts=[{"name": "c", "mountPath": "/data"}])
         volumes = [{"name": "c", "persistentVolumeClaim": {"claimName": "c"}}]
         made = build.job(container, **{"restartPolicy": "Never", "volumes": volumes, **(pod or {})})
@@ -108,7 +110,7 @@ def test_a_job_set_that_restarts_uncounted_after_a_preemption_is_sound(judge, jo
         (None, (by_condition("FailJob"),), "fails the whole JobSet"),
         ((), (by_condition("FailJob"),), "counts against maxRestarts"),
         ((restart("RestartJobSet"),), (by_condition("FailJob"),), "counts against maxRestarts"),
-        ((restart("RestartJobSetAndIgnoreMaxRestarts", "PodFailurePolicy"),), (), "counts against maxRestarts"),
+        ((restart(UNCOUNTED, "PodFailurePolicy"),), (), "counts against maxRestarts"),
     ],
     ids=["no failure policy", "no rule", "a counted restart", "a rule that no child reaches"],
 )

@@ -41,7 +41,7 @@ class Api(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    do_GET = do_PATCH = do_DELETE = _serve
+    do_GET = do_POST = do_PATCH = do_DELETE = _serve
 
     def log_message(self, *args: Any) -> None:
         """Quiet."""
@@ -124,6 +124,22 @@ def test_a_missing_right_is_told_with_the_right_that_is_needed(api: Any) -> None
         match=r'refuses GET /api/v1/nodes: nodes is forbidden: User "ci".*nodes: list and patch',
     ):
         items(api, "/api/v1/nodes")
+
+
+def test_a_right_that_has_nothing_to_do_with_nodes_names_no_right_of_nodes(api: Any) -> None:
+    Api.answer = (403, {"message": "jobsets is forbidden"})
+    with pytest.raises(ClusterProblem, match="or grant it[.]$"):
+        api.create("/apis/jobset.x-k8s.io/v1alpha2/namespaces/n/jobsets", {})
+
+
+def test_a_dry_run_is_asked_for_in_the_query_and_a_refusal_keeps_the_servers_own_words(api: Any) -> None:
+    Api.answer = (500, {"message": "failed calling webhook"})
+    with pytest.raises(ClusterUnreachable) as error:
+        api.create("/apis/x/v1/namespaces/n/things", {"kind": "Thing"}, dryRun="All")
+    assert error.value.answer == "failed calling webhook"
+    asked = Api.asked[0]
+    assert (asked["method"], asked["path"]) == ("POST", "/apis/x/v1/namespaces/n/things?dryRun=All")
+    assert asked["body"] == {"kind": "Thing"} and asked["type"] == "application/json"
 
 
 def test_an_error_of_the_server_is_told_with_its_message(api: Any) -> None:

@@ -66,12 +66,8 @@ def test_the_job_set_waits_for_a_controller_that_takes_it(made: Any) -> None:
     workload, readiness = made.one("JobSet"), made.one("JobSetReadiness")
     assert made.reaches(workload, "JobSetReadiness", "jobset-ready")
     assert made.reaches(readiness, "Release", "jobset")
-    assert {key: readiness.inputs[key] for key in ("namespace", "installed", "triggers", "timeoutSeconds")} == {
-        "namespace": NAMESPACE,
-        "installed": True,
-        "triggers": {"revision": 1},
-        "timeoutSeconds": 600,
-    }
+    assert readiness.inputs.items() >= {"namespace": NAMESPACE, "installed": True}.items()
+    assert (readiness.inputs["triggers"], readiness.inputs["timeoutSeconds"]) == ({"revision": 1}, 600)
     for kind, name in (("ResourceQuota", "ml-batch-quota"), ("GpuReadiness", "gpu-operator-ready")):
         assert made.reaches(workload, kind, name)
 
@@ -153,7 +149,7 @@ def _verdict(cluster: Any, installed: bool = True) -> tuple[tuple[str, ...], tup
     return verdict.waiting, verdict.faults
 
 
-def test_a_job_set_that_comes_back_with_the_webhooks_defaults_proves_it_and_is_never_stored(ready: Any) -> None:
+def test_a_job_set_that_comes_back_with_the_webhooks_defaults_proves_it(ready: Any) -> None:
     assert _verdict(ready) == ((), ())
     ((path, body, query),) = ready.creates
     assert path == f"{API}/namespaces/{NAMESPACE}/jobsets"
@@ -237,7 +233,12 @@ def test_the_wait_goes_on_over_the_webhooks_first_refusals_and_names_its_setting
 
 @pytest.mark.parametrize(
     ("change", "waits"),
-    [({}, False), ({"triggers": {"revision": 2.0}}, True), ({"installed": False}, True), ({"context": "d"}, False)],
+    [
+        ({}, False),
+        ({"triggers": {"revision": 2.0}}, True),
+        ({"installed": False}, True),
+        ({"context": "d"}, False),
+    ],
 )
 def test_it_waits_again_only_if_what_is_waited_for_changed(change: dict[str, Any], waits: bool) -> None:
     props = {"cluster": "c", "namespace": NAMESPACE, "installed": True, "triggers": {"revision": 1.0}}

@@ -250,7 +250,8 @@ def test_logs_of_a_run_by_job_set_are_followed_until_it_is_over(
 def test_a_failed_run_by_job_set_can_be_retried_and_a_working_one_not(lab: Lab, tmp_path: Path) -> None:
     with pytest.raises(pulumi_cli.OpsError, match="is not over"):
         retry(lab(by_job_set(pods=(pod(phase="Running"),))), "run-001", force=False)
-    assert retry(lab(by_job_set("Failed", pods=(pod(phase="Failed"),))), "run-001", force=False) is ExitCode.OK
+    failed = by_job_set("Failed", pods=(pod(phase="Failed"),))
+    assert retry(lab(failed), "run-001", force=False) is ExitCode.OK
     assert calls(tmp_path) == ["config set --path holdfast:runs[0].attempt 2 --stack lab --non-interactive"]
 
 

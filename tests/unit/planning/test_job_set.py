@@ -89,7 +89,8 @@ def test_the_job_set_restarts_uncounted_after_a_preemption_and_fails_on_what_is_
         ("FailJobSet", ["DeadlineExceeded"], False),
     ]
     names = [rule["name"] for rule in policy["rules"]]
-    assert len(set(names)) == 3 and all(re.fullmatch("[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", n) for n in names)
+    allowed = re.compile("[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+    assert len(set(names)) == 3 and all(allowed.fullmatch(name) for name in names)
 
 
 # The Job controller's own words (k8s.io/kubernetes, pkg/controller/job/pod_failure_policy.go).
@@ -118,7 +119,7 @@ def test_the_limits_in_time_are_on_the_object_that_lives_that_long(plan: Plan) -
     made = _job_set(plan, deadlineSeconds=600, keepFinishedSeconds=120)
     child = made["spec"]["replicatedJobs"][0]["template"]["spec"]
     assert made["spec"]["ttlSecondsAfterFinished"] == 120
-    assert "ttlSecondsAfterFinished" not in child, "JobSet would take a child Job that is gone for one to make"
+    assert "ttlSecondsAfterFinished" not in child, "JobSet would make a child Job anew that is gone"
     assert child["activeDeadlineSeconds"] == 600
 
 

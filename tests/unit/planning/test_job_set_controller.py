@@ -93,9 +93,9 @@ def test_its_namespace_allows_what_its_pods_need_and_no_more(
 
 def test_a_plain_job_on_nodes_that_go_is_warned_of_with_the_delay_and_the_way_out(plan: Plan) -> None:
     assert plan(pool={"spot": True}).warnings == (
-        'runs "run-001": pool "gpu" has nodes that may be taken away at any time, and a plain Job\'s controller'
-        " waits longer after each preemption: 10, 20, 40 … 600 s, for the whole run, until a new Job. Write"
-        " controller: jobset, which makes the next Pod at once.",
+        'runs "run-001": pool "gpu" has nodes that may be taken away at any time, and a plain Job\'s'
+        " controller waits longer after each preemption: 10, 20, 40 … 600 s, for the whole run, until a new"
+        " Job. Write controller: jobset, which makes the next Pod at once.",
     )
     assert plan(pool={"spot": True}, run=JOBSET).warnings == ()
     assert plan(pool={"spot": True}, run={"cancelled": True}).warnings == ()
