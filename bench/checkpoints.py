@@ -1,14 +1,15 @@
-"""How quickly checkpoints are saved and restored, against `cp` and `fsync` of the same bytes, and what training waits for.
+"""How quickly checkpoints are saved and restored, against `cp` and `fsync` of the same bytes.
 
     python bench/checkpoints.py [--mib N] [--rounds N] [--directory DIR] [--json]
 
-One run measures everything in turn, so that ratios hold on a machine that does other work too. The directory is
-on the volume to measure (the current one unless given) and needs four times the bytes. Figures are medians.
+One run measures everything in turn, so that ratios hold on a machine that does other work too. The directory
+is on the volume to measure (the current one unless given) and needs four times the bytes. Figures are
+medians.
 
 copy        `cp` of files in the page cache to new ones, then fsync of each file and directory
 synced      the same `cp`, then one `sync -f` of the whole volume, which also waits for what others write
 save        the same bytes from memory, hashed, flushed, with manifest, renamed
-background  the same save, while a loop of small steps in Python goes on; blocked: what the loop waits for
+background  the same save, while a loop of small steps goes on; blocked: what the loop waits for
 read, restore   from the volume, not from the page cache: plainly, and with every hash compared
 """
 
@@ -32,6 +33,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 MIB = 1024 * 1024
+# As cp writes. For larger parts the kernel takes larger pieces of memory, which a virtual machine may never
+# have touched: the first touch costs several times the writing, and cp would not pay it.
+WRITE_BYTES = 256 * 1024
 SHAPES = {"one file": 1, "200 files": 200}
 
 
@@ -42,8 +46,8 @@ class Shape:
         self.folder = folder
         self.state = memoryview(bytearray(os.urandom(MIB) * (size // MIB)))
         self.memory = memoryview(bytearray(len(self.state)))  # taken once, as a training program should
-        part = len(self.state) // files
-        self.parts = {f"part-{n:03}": slice(n * part, (n + 1) * part if n < files - 1 else None) for n in range(files)}
+        ends = [len(self.state) * number // files for number in range(files + 1)]
+        self.parts = {f"part-{n:03}": slice(ends[n], ends[n + 1]) for n in range(files)}
         self.source = folder / "source"
         self.source.mkdir()
         self.write(self.source, self.state)
@@ -54,14 +58,14 @@ class Shape:
             with open(folder / name, "wb", buffering=0) as stream:
                 view = state[part]
                 while view:
-                    view = view[stream.write(view) :]
+                    view = view[stream.write(view[:WRITE_BYTES]) :]
 
     def snapshot(self) -> memoryview:
         self.memory[:] = self.state
         return self.memory
 
     def round(self) -> dict[str, float]:
-        """Seconds of each way, once. What was made is removed before the next, outside of the measured time."""
+        """Seconds of each way, once. What was made is removed before the next, and not measured."""
         from trainer.recovery import open_attempt
 
         for path in self.source.iterdir():
@@ -113,10 +117,11 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def step() -> float:
-    """One step of a training that holds the interpreter: seconds."""
+    """Seconds of one step of a training that waits for a device, and then computes in Python for a while."""
     began = time.monotonic()
+    time.sleep(0.005)
     total = 0
-    for number in range(40_000):
+    for number in range(20_000):
         total += number
     return time.monotonic() - began
 
@@ -188,23 +193,24 @@ def figures(rounds: Sequence[dict[str, float]], size: int) -> dict[str, Any]:
 
 
 def table(found: dict[str, dict[str, Any]]) -> str:
-    lines = [f"{'':34}" + "".join(f"{shape:>12}" for shape in found)]
-    first = next(iter(found.values()))
-    for name in first["seconds"]:
-        speeds = [(part["bytes"] / MIB, part["seconds"][name]) for part in found.values()]
-        lines.append(f"{name + ', seconds':34}" + "".join(f"{seconds:12.3f}" for _, seconds in speeds))
+    parts = list(found.values())
+    rows: list[tuple[str, list[str]]] = [("", list(found))]
+    for name in parts[0]["seconds"]:
+        seconds = [part["seconds"][name] for part in parts]
+        rows.append((f"{name}, seconds", [f"{value:.3f}" for value in seconds]))
         if name != "blocked":
-            lines.append(f"{name + ', MiB/s':34}" + "".join(f"{mib / seconds:12.0f}" for mib, seconds in speeds))
-    for name, value in first.items():
-        if isinstance(value, float):
-            lines.append(f"{name.replace('_', ' '):34}" + "".join(f"{part[name]:12.3f}" for part in found.values()))
-    return "\n".join(lines)
+            speeds = [part["bytes"] / MIB / value for part, value in zip(parts, seconds, strict=True)]
+            rows.append((f"{name}, MiB/s", [f"{value:.0f}" for value in speeds]))
+    ratios = [name for name, value in parts[0].items() if isinstance(value, float)]
+    rows += [(name.replace("_", " "), [f"{part[name]:.3f}" for part in parts]) for name in ratios]
+    return "\n".join(f"{name:34}" + "".join(f"{cell:>12}" for cell in cells) for name, cells in rows)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
     parser.add_argument("--mib", type=int, default=1024, help="size of one checkpoint (default 1024)")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each is measured, after one that is not counted")
+    parser.add_argument("--rounds", type=int, default=5, help="after one that is not counted (default 5)")
     parser.add_argument("--directory", type=Path, default=Path(), help="on the volume to measure")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     asked = parser.parse_args()
@@ -223,7 +229,8 @@ def main() -> int:
                 shape = Shape(inner, asked.mib * MIB, files)
                 for _ in range(asked.rounds + 1):
                     rounds.append(shape.round())
-            found[name] = figures(rounds[1:], asked.mib * MIB)  # the first takes memory that is fresh to the machine
+            # The first round takes memory that the machine has not used yet.
+            found[name] = figures(rounds[1:], asked.mib * MIB)
             shutil.rmtree(inner)
     about["load_at_end"] = os.getloadavg()[0]
     print(json.dumps({**about, "shapes": found}) if asked.json else table(found))

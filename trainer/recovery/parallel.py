@@ -18,7 +18,7 @@ from typing import Any
 from trainer.recovery.files import fsync_path, open_plain
 
 # After each part a thread asks for the interpreter, and gets it from a busy training loop only after 5 ms:
-# small parts would cost that more often. Larger ones would leave the processor's cache before they are hashed.
+# small parts would cost that more often. Larger ones would leave the processor's cache before hashing.
 READ_BYTES = 8 * 1024 * 1024
 # More than a small machine's cores, because reading waits; a container sees all cores of a large node.
 LEAST_THREADS, MOST_THREADS = 4, 16
@@ -77,7 +77,7 @@ _own = threading.local()
 
 
 def _buffer(size: int) -> memoryview:
-    """This thread's own, kept as long as the thread: fresh memory for each chunk costs half of the hashing."""
+    """This thread's own, kept as long as the thread: fresh memory for each chunk costs half of its hash."""
     if len(getattr(_own, "buffer", b"")) < size:
         _own.buffer = bytearray(size)
     return memoryview(_own.buffer)[:size]

@@ -86,7 +86,9 @@ def test_a_failure_in_any_thread_fails_the_save(
 
 
 @pytest.mark.timeout(20)
-def test_after_a_failure_what_has_not_begun_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failure_what_has_not_begun_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_bytes(bytes(1000))
     done: list[int] = []
     gate = threading.Event()
