@@ -210,4 +210,5 @@ def sha256_of(path: Path) -> str:
 
 def remove_tree(path: Path) -> None:
     """Remove a directory that nothing reads any more. One that does not go away now is tried again later."""
-    shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):  # `ignore_errors` leaves out those of fstat
+        shutil.rmtree(path, ignore_errors=True)
