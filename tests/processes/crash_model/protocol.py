@@ -141,8 +141,9 @@ def write_files(folder: Path, content: Content) -> None:
     """As a program writes: in pieces, nothing flushed."""
     for path, part in content.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        with (folder / path).open("wb", buffering=0) as stream:
+        with (folder / path).open("wb") as stream:
             stream.write(part[:7])
+            stream.flush()
             stream.write(part[7:])
 
 
