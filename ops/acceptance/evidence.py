@@ -143,7 +143,8 @@ def _check(document: dict[str, Any], path: Path) -> Verified:
     except (ValidationError, ValueError, RecursionError) as error:
         problems.append(f"The facts are not of the format {FACTS_FORMAT}: {_first(error)}")
         return _judged(path, problems, None, None, False)
-    if not _same(json.loads(dump(facts)), facts_raw):
+    # A release may add optional fields to the format, which an older file does not have.
+    if not _same(json.loads(facts.model_dump_json(exclude_unset=True)), facts_raw):
         # Else a value that the model reads differently would be digested as one thing and judged as another.
         problems.append("The facts are not written as this format writes them, so they were edited")
     rules = claimed.get("rules") if isinstance(claimed, dict) else None

@@ -226,6 +226,12 @@ def test_a_value_that_is_written_in_another_way_is_an_edit() -> None:
     )
 
 
+def test_a_file_that_was_written_before_an_optional_field_was_added_is_intact() -> None:
+    older = document()
+    del older["facts"]["scenarios"][0]["problems"]
+    assert checked(rehashed(older)).passed
+
+
 @pytest.mark.parametrize("at", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"])
 def test_times_at_the_ends_of_the_calendar_break_nothing(at: str) -> None:
     edited = document()

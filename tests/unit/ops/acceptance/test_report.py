@@ -6,6 +6,7 @@ import json
 import re
 from functools import cache
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -18,6 +19,7 @@ from ops.acceptance.junit import ctrf, junit
 from ops.acceptance.reading import read
 from ops.acceptance.report import page
 from ops.acceptance.report.timeline import LEFT, RIGHT, split_bars, timeline
+from ops.acceptance.split import PARTS
 from ops.acceptance.summary import sentences, summary
 from ops.acceptance.verdict import Verdict
 from ops.acceptance.words import number, percent, plain, seconds
@@ -333,3 +335,15 @@ def test_the_terminal_has_a_row_per_fault_and_a_sentence_per_failure() -> None:
 )  # fmt: skip
 def test_words_and_numbers_are_fit_for_people(shown: str, text: str) -> None:
     assert shown == text
+
+
+def test_the_page_for_users_explains_every_assertion_and_every_part_of_a_recovery(checkout: Path) -> None:
+    words = (checkout / "docs" / "acceptance.md").read_text()
+    verdict = conclude(stories.acceptance(*[scenario(slug) for slug in stories.SLUGS]))
+    names = {
+        re.sub(r"attempt \d+$", "attempt N", each.name)
+        for run in verdict.scenarios
+        for each in run.assertions
+    }
+    assert [name for name in sorted(names) if name not in words] == []
+    assert [part for part in PARTS if f"| {part} |" not in words] == []
