@@ -32,8 +32,6 @@ FOLDER = "program"
 SET_ASIDE = "set-aside"
 UNSEALED = "unsealed-"
 UNSEALED_KEPT = 2  # each killed attempt leaves one, as large as a checkpoint
-# A program that ended with one of these finished what it was writing; an exception may have cut a save short.
-WHOLE = frozenset({ExitCode.DONE, ExitCode.PREEMPTED})
 
 
 class Adopted:
@@ -74,9 +72,14 @@ class Adopted:
         if self._thread is not None:
             self._thread.check()
 
-    def finish(self, code: int, within_seconds: float | None) -> None:
-        """Seal what the program that ended with `code` left; what takes longer than that stays unsealed."""
-        if self._thread is None or self._thread.finish(code in WHOLE, within_seconds):
+    def finish(self, code: int, told_to_end: bool, within_seconds: float | None) -> None:
+        """Seal what the program that ended with `code` left; what takes longer than that stays unsealed.
+
+        No save was cut short when it ended by itself with 0, or with 75: that says so. A handler that leaves
+        with 0 in the middle of a save is as common as one that saves first.
+        """
+        whole = code == ExitCode.PREEMPTED or (code == ExitCode.DONE and not told_to_end)
+        if self._thread is None or self._thread.finish(whole, within_seconds):
             return
         emit(
             "checkpoint-failed",

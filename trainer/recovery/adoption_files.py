@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trainer.recovery import manifest as manifests
 from trainer.recovery.errors import Unverified
-from trainer.recovery.files import NO_HARD_LINKS
+from trainer.recovery.files import NO_HARD_LINKS, open_plain
 from trainer.recovery.manifest import Manifest
 
 # (path, kind, inode, bytes, modification time in ns) of every entry: what changes when content does.
@@ -59,6 +59,24 @@ def head_of(root: Path, path: str) -> tuple[int, int, int] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def is_whole_archive(path: Path) -> bool | None:
+    """Whether a zip archive (what `torch.save` and Keras write) has its directory, which is written last.
+
+    None for a file of another format, and for an archive where that can not be told. Raises OSError.
+    """
+    with open(open_plain(path), "rb") as stream:
+        if stream.read(4) != b"PK\3\4":
+            return None
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - 22))
+        tail = stream.read()
+        if len(tail) == 22 and tail[:4] == b"PK\5\6" and tail[20:] == b"\0\0":
+            return True
+        import zipfile  # only here: PID 1 starts without it
+
+        return None if zipfile.is_zipfile(stream) else False
 
 
 def put_files(source: Path, target: Path, found: Signature) -> bool:

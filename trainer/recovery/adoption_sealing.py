@@ -5,8 +5,9 @@ A step becomes a checkpoint like any other, `step-N` with a manifest, in two mov
 prepared   its files stood still between two looks: they are linked into a temporary directory and hashed
 sealed     it is known to be finished and is still the same: the manifest is written, one rename
 
-It is finished when the program has begun a newer one (programs write one step after the other), when its
-marker is there, or when the program ended in a way that no save was cut short. One that the program removed
+It is finished when its marker is there, when it is a zip archive with its directory, which is written last,
+when the program has begun a newer one (programs write one step after the other), or when the program ended
+in a way that no save was cut short. One that the program removed
 by then is sealed from the links: a program that keeps a single step removes it as soon as it has the next.
 """
 
@@ -25,6 +26,7 @@ from trainer.recovery.adoption_files import (
     Signature,
     contents,
     head_of,
+    is_whole_archive,
     odd_one,
     plain_files,
     put_files,
@@ -174,9 +176,13 @@ class Sealer:
 
     def _is_finished(self, seen: _Seen, there: bool, whole: bool) -> bool:
         root = self.folder if there else seen.links
-        if self.adoption.marker and root and (root / seen.step.path).is_dir():
-            marker = root / seen.step.path / self.adoption.marker
-            return is_file(marker) and os.lstat(marker).st_size > 0
+        if root is not None:
+            place = root / seen.step.path
+            if self.adoption.marker and place.is_dir():
+                marker = place / self.adoption.marker
+                return is_file(marker) and os.lstat(marker).st_size > 0
+            if is_file(place) and (proven := is_whole_archive(place)) is not None:
+                return proven
         return whole or seen.order < self._latest
 
     def _prepare(self, seen: _Seen) -> None:

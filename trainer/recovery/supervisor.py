@@ -172,7 +172,7 @@ def _run(settings: Settings, generation: Generation, environ: Mapping[str, str])
     try:
         generation.check_current()
         if adopted:
-            adopted.finish(code, _time_left(child))
+            adopted.finish(code, child.sigterm_received or child.expired, _time_left(child))
         return _conclude(settings, generation, child, code, deadline, adopted)
     except OSError as error:
         if not child.sigterm_received:

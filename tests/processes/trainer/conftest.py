@@ -108,8 +108,8 @@ class Supervised:
         """Run to the end; the exit code."""
         return self.end(self.start(program, options, **variables))
 
-    def end(self, process: subprocess.Popen[str]) -> int:
-        self.output, _ = process.communicate(timeout=20)
+    def end(self, process: subprocess.Popen[str], seconds: float = 20) -> int:
+        self.output, _ = process.communicate(timeout=seconds)
         return process.returncode
 
     def events(self, name: str) -> list[dict[str, Any]]:
@@ -123,10 +123,10 @@ class Supervised:
         """Every step that any attempt trained, in order."""
         return [int(line) for line in self.log.read_text().split()] if self.log.exists() else []
 
-    def wait_for(self, condition: Callable[[], Any], what: str) -> None:
-        until = time.monotonic() + 10
+    def wait_for(self, condition: Callable[[], Any], what: str, seconds: float = 10) -> None:
+        until = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < until, f"waited 10 s for {what}"
+            assert time.monotonic() < until, f"waited {seconds:g} s for {what}"
             time.sleep(0.02)
 
 

@@ -31,6 +31,7 @@ QUICK = (
     "from trainer.recovery.supervisor import main; os._exit(main(sys.argv[1:]))"
 )
 STEPS, EVERY = 40, 5
+NOT_BEGUN = -1  # killed while the interpreter started
 
 PROGRAM = """
 import glob, hashlib, os, re, shutil, signal, sys, time
@@ -41,6 +42,8 @@ resume = sys.argv[sys.argv.index("--resume") + 1] if "--resume" in sys.argv else
 stop = []
 if "--saves-on-sigterm" in sys.argv:
     signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+if "--leaves-on-sigterm" in sys.argv:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
 
 def newest():
@@ -107,7 +110,7 @@ while step < steps:
     if step % EVERY == 0 or stop:
         save(step, f"{step:08d}{weights}")
     if stop:
-        sys.exit(0)
+        sys.exit(75)
 (out / "final.txt").write_text(weights)
 """
 
@@ -170,7 +173,7 @@ class Adopting:
     def begun_at(self) -> int:
         lines = [line for line in self.supervised.output.splitlines() if line.startswith("begins at")]
         assert "TORN" not in self.supervised.output
-        return int(lines[0].split()[-1]) if lines else -1
+        return int(lines[0].split()[-1]) if lines else NOT_BEGUN
 
     def committed(self) -> results.Result:
         result = results.find(self.supervised.run_dir)
@@ -200,9 +203,10 @@ def test_killed_at_random_moments_it_ends_with_the_weights_of_an_uninterrupted_r
         time.sleep(moments.uniform(0, 0.25))
         adopting.kill_everything(process)
         begun.append(adopting.begun_at())
-        assert begun[-1] == before, "it resumes from what was sealed, nothing newer and nothing older"
+        assert begun[-1] in (before, NOT_BEGUN), "it resumes from what was sealed, nothing newer or older"
+    sealed = adopting.sealed()
     assert adopting.run(options=("--artifact", "final.txt")) == ExitCode.DONE
-    assert adopting.begun_at() >= begun[-1]
+    assert adopting.begun_at() == sealed >= EVERY
     assert adopting.committed().step == STEPS
     assert adopting.final() == uninterrupted(STEPS)
 
@@ -211,7 +215,7 @@ def test_preempted_it_saves_and_the_next_attempt_goes_on_from_that_step(adopting
     process = adopting.start("--saves-on-sigterm")
     adopting.wait_for_step(EVERY)
     process.send_signal(signal.SIGTERM)
-    assert adopting.supervised.end(process) == ExitCode.PREEMPTED, "a program that ends with 0 is not done"
+    assert adopting.supervised.end(process) == ExitCode.PREEMPTED
     saved = adopting.supervised.last_words()["step"]
     assert saved == max(event["step"] for event in adopting.supervised.events("checkpoint"))
     assert adopting.run(options=("--artifact", "final.txt")) == ExitCode.DONE
@@ -225,7 +229,7 @@ def test_a_finished_run_is_not_trained_again(adopting: Adopting) -> None:
     assert adopting.run() == ExitCode.DONE
     committed = adopting.committed()
     assert adopting.run() == ExitCode.DONE
-    assert adopting.begun_at() == -1
+    assert adopting.begun_at() == NOT_BEGUN
     assert adopting.committed() == committed
     assert f"{STEPS:08d}{uninterrupted(STEPS)}" in [
         (adopting.supervised.run_dir / artifact.path).read_text() for artifact in committed.artifacts
@@ -244,12 +248,13 @@ def test_the_program_killed_alone_loses_only_what_was_not_sealed(adopting: Adopt
     assert adopting.begun_at() == newest
 
 
-def test_a_program_that_died_of_sigterm_in_a_save_leaves_nothing_half_written_to_resume_from(
-    supervised: Supervised,
+@pytest.mark.parametrize("words", [(), ("--leaves-on-sigterm",)], ids=["dies", "ends with 0"])
+def test_a_program_that_sigterm_ends_in_a_save_leaves_nothing_half_written_to_resume_from(
+    supervised: Supervised, words: tuple[str, ...]
 ) -> None:
     adopting = Adopting(supervised, LAYOUTS[0], pace=0.4)
     adopting.program[-2] = "10"
-    process = adopting.start()
+    process = adopting.start(*words)
     half = supervised.run_dir / "generation-1" / "program" / "checkpoint-5" / "model.bin"
     supervised.wait_for(half.exists, "the save of step 5")
     process.send_signal(signal.SIGTERM)

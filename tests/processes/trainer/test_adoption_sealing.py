@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,42 @@ def test_with_its_marker_the_last_step_of_a_killed_program_is_sealed(run_dir: Pa
     program.save(10, name="done")
     program.sealer.look(ended=True, whole=False)
     assert program.sealed() == [10]
+
+
+def archive(path: Path, members: int = 3) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    with zipfile.ZipFile(path, "w") as made:
+        for number in range(members):
+            made.writestr(f"data/{number}", os.urandom(5000))
+    return path
+
+
+def test_a_whole_archive_is_sealed_while_the_program_runs(run_dir: Path) -> None:
+    """What torch.save and Keras write has its directory at the end."""
+    program = Program(run_dir, "model_{step}.pt")
+    archive(program.folder / "model_1.pt")
+    assert program.look(2) == [1]
+
+
+def test_half_an_archive_is_never_sealed(run_dir: Path) -> None:
+    program = Program(run_dir, "model_{step}.pt")
+    path = archive(program.folder / "model_1.pt")
+    for size in (path.stat().st_size - 1, 9000, 5):
+        os.truncate(path, size)
+        program.look(9)
+    archive(program.folder / "model_2.pt")
+    program.look(9)
+    program.sealer.look(ended=True, whole=True)
+    assert program.sealed() == [2]
+
+
+def test_an_archive_with_a_comment_waits_for_the_next_step_as_other_files_do(run_dir: Path) -> None:
+    program = Program(run_dir, "model_{step}.pt")
+    with zipfile.ZipFile(archive(program.folder / "model_1.pt"), "a") as made:
+        made.comment = b"made by hand"
+    assert program.look(9) == []
+    archive(program.folder / "model_2.pt")
+    assert program.look(3) == [2, 1]
 
 
 def test_a_step_written_anew_is_sealed_anew(program: Program) -> None:
