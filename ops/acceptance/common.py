@@ -150,10 +150,11 @@ def _resume_step(reading: Reading, life: Life) -> Assertion:
         holds = True
     elif holds and any((other.generation or 0) < generation for other in reading.cut_short()):
         seen, holds = f"{seen}, but an earlier attempt has {UNREAD}", None
-    who = (
-        f"step {step}, sealed last by generation {last.generation}" if last else "step 0: nothing was sealed"
-    )
-    return told(f"resume step of {life.title}", who, seen, holds, evidence)
+    if last and restore.step == step and last.digest and text(restore.data.get("digest")) != last.digest:
+        seen, holds = f"{seen}, but with another manifest than was sealed", False
+    by = f"step {step}, sealed last by generation {last.generation}" if last else ""
+    expected = by or "step 0: nothing was sealed"
+    return told(f"resume step of {life.title}", expected, seen, holds, evidence)
 
 
 def _said(life: Life, step: int) -> bool:
@@ -231,11 +232,20 @@ def _taken_over_during(reading: Reading, look: Look) -> bool:
 def checkpoints_unchanged(reading: Reading) -> Assertion:
     """A sealed checkpoint has one manifest for all its life, and verifies each time it is read."""
     wrong, evidence, first = [], [], {}
+    sealed: dict[int | None, set[str]] = {}
+    for each in reading.sealed:
+        sealed.setdefault(each.step, set()).add(each.digest)
     for look in reading.looks:
         for entry in look.entries:
             key = (whole(entry.get("step")), whole(entry.get("generation")))
             if entry.get("verified") is True:
                 digest = text(entry.get("digest"))
+                known = sealed.get(key[0], set())
+                if known and "" not in known and digest not in known:
+                    wrong.append(
+                        f"step {key[0]} has another manifest than was acknowledged ({look.fact.why})"
+                    )
+                    evidence.append(look.where)
                 if first.setdefault(key, digest) != digest:
                     wrong.append(
                         f"step {key[0]} of generation {key[1]} has another manifest ({look.fact.why})"

@@ -120,13 +120,14 @@ class Life:
 
 @dataclass(frozen=True)
 class Sealed:
-    """A checkpoint that an attempt acknowledged."""
+    """A checkpoint that an attempt acknowledged. `digest`: of its manifest; empty where it was not told."""
 
     step: int
     generation: int
     at: datetime | None
     where: str
     life: Life
+    digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,14 @@ class Reading:
     @cached_property
     def sealed(self) -> list[Sealed]:
         return [
-            Sealed(event.step, event.generation or life.generation or 0, event.at, event.where, life)
+            Sealed(
+                step=event.step,
+                generation=event.generation or life.generation or 0,
+                at=event.at,
+                where=event.where,
+                life=life,
+                digest=text(event.data.get("digest")),
+            )
             for life in self.lives
             for event in life.all("checkpoint")
             if event.step is not None

@@ -148,7 +148,11 @@ class Story:
         self.damaged = set()
         self.wait(0.02)
         attempt["at"] = attempt["resume"] = max(self.volume, default=0)
-        self.say(attempt, "restore", step=attempt["at"], seconds=0.02)
+        step = attempt["at"]
+        found = (
+            {"digest": sha(f"{step}/{self.volume[step]}"), "seconds": 0.02} if step else {"reason": "none"}
+        )
+        self.say(attempt, "restore", step=step, **found)
         return attempt
 
     def say(self, attempt: dict[str, Any], event: str, **fields: Any) -> None:
@@ -183,7 +187,10 @@ class Story:
         self.volume[step] = attempt["generation"]
         for old in sorted(self.volume)[:-2]:
             del self.volume[old]
-        self.say(attempt, "checkpoint", step=step, bytes=4096, seconds=0.012, blocked_seconds=0.001)
+        digest = sha(f"{step}/{attempt['generation']}")
+        self.say(
+            attempt, "checkpoint", step=step, digest=digest, bytes=4096, seconds=0.012, blocked_seconds=0.001
+        )
 
     def end(
         self, attempt: dict[str, Any], code: int, words: str = "said at the end", last_words: bool = True

@@ -142,6 +142,13 @@ BROKEN: list[tuple[str, str, Edit, Holds]] = [
         lambda s: _set(s["attempts"][1], log_complete=False, events=[]),
         NOT_SHOWN,
     ),
+    (
+        "pod-deletion",
+        "resume step of attempt 2",
+        lambda s: events(s, 1, "restore")[0].update(digest="00"),
+        NO,
+    ),
+    ("pod-deletion", "checkpoints unchanged", lambda s: _all(s, "checkpoint", digest="00"), NO),
     ("pod-deletion", "resumed above step 0", lambda s: _restore(s, 0), NO),
     ("pod-deletion", "no step skipped", lambda s: _drop_steps(s, 1, 1), NO),
     ("pod-deletion", "no step skipped", lambda s: _restore(s, 20), NO),
