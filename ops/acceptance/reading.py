@@ -100,6 +100,12 @@ class Life:
     def steps(self) -> list[Event]:
         return [event for event in self.all("step") if event.step is not None]
 
+    @cached_property
+    def spoke(self) -> tuple[datetime, datetime] | None:
+        """When it first and last said something; None where it said nothing."""
+        times = [event.at for event in self.events if event.at]
+        return (min(times), max(times)) if times else None
+
     @property
     def heard_to_the_end(self) -> bool:
         """The log was read to its end, or to the supervisor's last words."""
@@ -257,7 +263,7 @@ class Reading:
         return [life for life in self.lives if not life.heard_to_the_end and not self._outlived(life)]
 
     def _outlived(self, life: Life) -> bool:
-        last = max((event.at for event in life.events if event.at), default=None)
+        last = life.spoke[1] if life.spoke else None
         starts = [
             later.first("start")
             for later in self.claimants

@@ -164,11 +164,12 @@ def moment_of(reading: Reading, life: Life, state: str) -> datetime | None:
         return at
     # Seen more than a second later, it was told late, and the middle of its second is the best guess.
     guess = max(seen, at) if seen <= at + _ALMOST else at + SERVER_RESOLUTION / 2
-    if state not in ("started", "finished"):
-        return guess
     # The container was there whenever it said something.
-    said = [event.at for event in life.events if event.at and at <= event.at <= at + _ALMOST]
-    return guess if not said else max(guess, *said) if state == "finished" else min(guess, *said)
+    if state == "started" and life.spoke and at <= life.spoke[0] <= at + _ALMOST:
+        return min(guess, life.spoke[0])
+    if state == "finished" and life.spoke and at <= life.spoke[1] <= at + _ALMOST:
+        return max(guess, life.spoke[1])
+    return guess
 
 
 def _start_moments(reading: Reading, life: Life, created: datetime | None) -> Moments:
