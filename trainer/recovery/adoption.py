@@ -27,9 +27,9 @@ from trainer.recovery.files import fsync_path, remove_tree
 from trainer.recovery.generation import TEMPORARY, Generation
 from trainer.recovery.manifest import Manifest
 from trainer.recovery.result import Outcome
+from trainer.recovery.retention import SET_ASIDE
 
 FOLDER = "program"
-SET_ASIDE = "set-aside"
 UNSEALED = "unsealed-"
 UNSEALED_KEPT = 2  # each killed attempt leaves one, as large as a checkpoint
 

@@ -25,7 +25,7 @@ from trainer.recovery.errors import BadInput
 DIR, CHECKPOINT, STEP = "{dir}", "{checkpoint}", "{step}"
 LONGEST_STEP = 18  # digits
 _USAGE = "write `holdfast-run --steps 'checkpoint-{step}' -- PROGRAM ARGUMENT…`"
-_NAMES = ("--steps", "--resume-with", "--artifact", "--marker", "--keep")
+OPTIONS = ("--steps", "--resume-with", "--artifact", "--marker", "--keep")
 
 
 @dataclass(frozen=True, order=True)
@@ -145,10 +145,10 @@ def split_options(arguments: Sequence[str]) -> tuple[Adoption | None, list[str]]
     rest = list(arguments)
     while rest and rest[0] != "--" and rest[0].startswith("--"):
         name, equals, value = rest.pop(0).partition("=")
-        if name not in _NAMES:
+        if name not in OPTIONS:
             raise BadInput(
-                f"holdfast-run has no option {name!r}: it has {', '.join(_NAMES)}; the program's own options "
-                "come after `--`, as in `holdfast-run -- PROGRAM ARGUMENT…`."
+                f"holdfast-run has no option {name!r}: it has {', '.join(OPTIONS)}; the program's own "
+                "options come after `--`, as in `holdfast-run -- PROGRAM ARGUMENT…`."
             )
         if not equals:
             if not rest or rest[0] == "--":
