@@ -91,23 +91,43 @@ class Adopted:
     def outcome(self) -> Outcome:
         """What the finished program leaves: the artifacts that it was asked for, or the newest step's files.
 
-        Raises BadInput when there is nothing.
+        Raises BadInput when there is nothing, and Unverified when the newest step could not be sealed.
         """
         step = newest_sealed_step(self.generation.work_dir)
         if self.adoption.artifacts:
             paths = [path for text in self.adoption.artifacts for path in self._matches(text)]
             return Outcome(step, artifacts=_named({path: f"{FOLDER}/{path}" for path in paths}))
-        sealed = self.store.work_dir / f"step-{step}"
-        try:
-            files = [entry.path for entry in manifests.read(sealed).files]
-        except Unverified as error:
-            there = ", ".join(sorted(os.listdir(self.folder))[:5]) or "nothing"
+        self._check_newest_is_sealed(step)
+        files = [entry.path for entry in manifests.read(self.store.work_dir / f"step-{step}").files]
+        return Outcome(step, artifacts=_named({path: f"step-{step}/{path}" for path in files}))
+
+    def _check_newest_is_sealed(self, sealed: int) -> None:
+        """An older step's files must not pass for the result."""
+        steps = self.adoption.steps.find(self.folder) if self.folder.is_dir() else []
+        if not steps and not self.store.steps():
             raise BadInput(
                 f"The program ended with 0, but nothing below {{dir}} fits --steps "
-                f"{self.adoption.steps.text!r} (there is {there}): correct the pattern, or name the final "
-                "files with --artifact."
-            ) from error
-        return Outcome(step, artifacts=_named({path: f"step-{step}/{path}" for path in files}))
+                f"{self.adoption.steps.text!r} (there is {self._there()}): correct the pattern, or name the "
+                "final files with --artifact."
+            )
+        if not steps or (steps[-1].number <= sealed and self.store.steps()):
+            return
+        newest = steps[-1].path
+        marker = self.adoption.marker
+        if (
+            marker is not None
+            and (self.folder / newest).is_dir()
+            and not is_file(self.folder / newest / marker)
+        ):
+            raise BadInput(
+                f"The program ended with 0, but {newest} has no {marker!r}, which --marker names: name the "
+                "file that the program writes last into each step's directory, or leave --marker out."
+            )
+        raise Unverified(f"{newest}, the newest step, was not sealed (the event before this says why)")
+
+    def _there(self) -> str:
+        names = sorted(os.listdir(self.folder)) if self.folder.is_dir() else []
+        return ", ".join(names[:5]) or "nothing"
 
     def _matches(self, text: str) -> list[str]:
         """Plain files that fit the glob, or lie below a directory that does; nothing behind a link."""
@@ -123,10 +143,9 @@ class Adopted:
             if is_file(self.folder / path) and Path(os.path.realpath(real / path)) == real / path
         }
         if not found:
-            there = ", ".join(sorted(os.listdir(self.folder))[:5]) or "nothing"
             raise BadInput(
                 f"The program ended with 0, but no file below {{dir}} fits --artifact {text!r} (there is "
-                f"{there}): correct the pattern, or let the program write the file."
+                f"{self._there()}): correct the pattern, or let the program write the file."
             )
         return sorted(found)
 

@@ -100,7 +100,7 @@ class Sealer:
             steps = self.adoption.steps.find(self.folder)
         except FileNotFoundError:
             self.generation.check_current()
-            raise
+            steps = []  # the program removed its own directory
         self._looks += 1
         there = {step.path for step in steps}
         for step in steps:

@@ -247,6 +247,8 @@ def _conclude(
             outcome = outcome or (adopted.outcome() if adopted else results.Outcome(step))
         except BadInput as error:
             return Ending(ExitCode.BAD_INPUT, step, generation.number, str(error))
+        except Unverified as error:
+            return Ending(ExitCode.FAULT, step, generation.number, f"Nothing was committed: {error}.")
         return _commit(settings, generation, outcome)
     if decided == ExitCode.PREEMPTED and child.expired and deadline is not None:
         return Ending(ExitCode.BAD_INPUT, step, generation.number, deadline.sentence(step))

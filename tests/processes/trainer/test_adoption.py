@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainer.recovery import BadInput, Superseded, open_attempt
+from trainer.recovery import BadInput, Superseded, Unverified, open_attempt
 from trainer.recovery import generation as generations
 from trainer.recovery import manifest as manifests
 from trainer.recovery.adoption import UNSEALED_KEPT, Adopted
@@ -327,6 +328,28 @@ def test_an_artifact_that_fits_nothing_is_a_sentence_that_names_what_is_there(ru
         "The program ended with 0, but no file below {dir} fits --artifact 'final/*.bin' (there is "
         "checkpoint-10): correct the pattern, or let the program write the file."
     )
+
+
+def test_an_older_step_never_passes_for_the_result_of_a_newest_that_could_not_be_sealed(run: Run) -> None:
+    run.seal(10)
+    (run.save(20) / "latest").symlink_to("model")
+    run.seal()
+    with pytest.raises(Unverified, match="checkpoint-20, the newest step, was not sealed"):
+        run.adopted.outcome()
+
+
+def test_a_marker_that_no_step_has_is_a_sentence(run_dir: Path) -> None:
+    run = Run(run_dir, marker="state.json")
+    run.seal(10)
+    with pytest.raises(BadInput, match=r"checkpoint-10 has no 'state\.json', which --marker names"):
+        run.adopted.outcome()
+
+
+def test_the_result_of_a_program_that_removed_its_directory_is_what_was_sealed(run: Run) -> None:
+    run.seal(10)
+    shutil.rmtree(run.folder)
+    run.seal()
+    assert set(run.adopted.outcome().artifacts) == {"model", "optimizer"}
 
 
 def test_a_pattern_that_no_step_fits_is_a_sentence_that_names_what_is_there(run: Run) -> None:

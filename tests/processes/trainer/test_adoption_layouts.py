@@ -325,6 +325,30 @@ def test_a_last_step_that_can_not_be_hashed_in_time_does_not_cost_the_exit_code(
     assert told["reason"] == "the grace period ended before the last step was hashed: raise graceSeconds"
 
 
+def test_sigterm_while_the_checkpoints_are_verified_ends_with_75_and_starts_nothing(
+    supervised: Supervised, tmp_path: Path
+) -> None:
+    adopting = Adopting(supervised, LAYOUTS[0])
+    adopting.program[-2] = "10"
+    process = adopting.start()
+    adopting.wait_for_step(EVERY)
+    adopting.kill_everything(process)
+    slow = QUICK.replace(
+        "from trainer.recovery.supervisor",
+        "import pathlib, time; from trainer.recovery import manifest; "
+        f"begun = pathlib.Path({str(tmp_path / 'verifies')!r}); "
+        "manifest.verify = lambda *_: (begun.touch(), time.sleep(2)); "
+        "from trainer.recovery.supervisor",
+    )
+    supervised.command = [sys.executable, "-S", "-c", slow]
+    process = adopting.start()
+    supervised.wait_for((tmp_path / "verifies").exists, "the verification")
+    process.send_signal(signal.SIGTERM)
+    assert supervised.end(process) == ExitCode.PREEMPTED
+    assert adopting.begun_at() == NOT_BEGUN and not supervised.events("start")
+    assert supervised.last_words()["step"] >= EVERY
+
+
 def test_an_artifact_that_is_not_there_ends_with_78_and_commits_nothing(supervised: Supervised) -> None:
     adopting = Adopting(supervised, LAYOUTS[0])
     adopting.program[-2] = "10"
