@@ -9,18 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ops.acceptance.judge import judge
-from ops.acceptance.reading import read
 from ops.acceptance.split import PARTS
-from ops.acceptance.verdict import Recovery, ScenarioVerdict, Split
-from tests.unit.ops.acceptance import stories
-from tests.unit.ops.acceptance.stories import scenario
+from ops.acceptance.verdict import Recovery, Split
+from tests.unit.ops.acceptance.stories import judged, scenario
 
 Doc = dict[str, Any]
-
-
-def judged(story: Doc) -> ScenarioVerdict:
-    return judge(read(stories.acceptance(story))[1][0])
 
 
 def only(story: Doc) -> Recovery:
