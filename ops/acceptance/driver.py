@@ -60,6 +60,8 @@ class Driver:
     limit_seconds: float
     progress: Progress
     asked: Sequence[str] = ()
+    disturb: Callable[[str], Callable[[Lab], None]] = fault
+    """What is done for a slug."""
     _inspectors: dict[str, Inspector] = field(default_factory=dict)
     _finished: dict[str, Scenario] = field(default_factory=dict)
     _problems: list[str] = field(default_factory=list)
@@ -185,7 +187,7 @@ class Driver:
                 step.note("waiting for the Pod that reads the volume")
                 lab.inspector.ready()
                 lab.create()
-                fault(planned.kind.slug)(lab)
+                self.disturb(planned.kind.slug)(lab)
                 completed = True
             except Stopped:
                 lab.problems.append("It was stopped before its end.")
