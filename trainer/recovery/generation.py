@@ -46,6 +46,7 @@ HEARTBEAT = "heartbeat.json"
 _WORKING = re.compile(r"generation-([1-9][0-9]*)")
 _CLAIM = re.compile(r"([0-9]+)\.json")
 TEMPORARY = "tmp-"
+_FORMER = re.compile(rf"{TEMPORARY}former-([0-9]+)-[0-9a-f]+")
 
 
 @dataclass(frozen=True)
@@ -271,6 +272,7 @@ def _move_stray(stray: Path, generation: Generation) -> None:
 
 def _remove_leftovers(generation: Generation) -> None:
     """Temporary directories and the uncommitted outcome of attempts that are dead or fenced by now."""
+    _bring_back(generation)
     temporary = []
     for name in _names(generation.work_dir):
         if name.startswith(TEMPORARY) or name in ("outcome", "outcome.json", HEARTBEAT):
@@ -282,6 +284,21 @@ def _remove_leftovers(generation: Generation) -> None:
             temporary += [name] if name.startswith(TEMPORARY) else []
     if temporary:
         emit("leftovers-removed", generation=generation.number, names=sorted(temporary))
+
+
+def _bring_back(generation: Generation) -> None:
+    """A sealed step is replaced in two renames: undo the first where its process died before the second."""
+    work_dir = generation.work_dir
+    former = [match for name in _names(work_dir) if (match := _FORMER.fullmatch(name))]
+    try:
+        for match in former:
+            if not os.path.lexists(work_dir / f"step-{match[1]}"):
+                os.rename(work_dir / match[0], work_dir / f"step-{match[1]}")
+        if former:
+            fsync_path(work_dir)  # before what was replaced is removed
+    except FileNotFoundError:
+        generation.check_current()
+        raise
 
 
 def _work_dirs(run_dir: Path) -> list[int]:

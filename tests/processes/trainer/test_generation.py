@@ -197,3 +197,15 @@ def test_the_program_must_use_the_directory_that_the_supervisor_guards(run_dir: 
     environ = {"HOLDFAST_GENERATION": "1", "HOLDFAST_CHECKPOINT_DIR": str(run_dir)}
     with pytest.raises(BadInput, match="give both the same directory"):
         open_attempt(tmp_path / "elsewhere", environ)
+
+
+@pytest.mark.parametrize("put", [True, False])
+def test_a_step_whose_attempt_died_while_it_was_replaced_is_brought_back(claim: Claim, put: bool) -> None:
+    store = claim().store
+    folder = store.save(1, write).path
+    folder.rename(folder.with_name("tmp-former-1-0a1b2c3d"))
+    if put:
+        store.save(1, lambda target: (target / "state").write_text("newer") and None)
+    found = claim().store.restore()
+    assert found is not None and (found.path / "state").read_text() == ("newer" if put else "x")
+    assert sorted(path.name for path in found.path.parent.iterdir()) == ["step-1"]
