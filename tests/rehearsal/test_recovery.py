@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from rehearsal.api import core
@@ -27,6 +28,10 @@ def pod_with_a_checkpoint(job: str, number: int) -> tuple[str, int]:
     return pod, max(steps(events_of(pod), "checkpoint"))
 
 
+def names_of(job: str) -> list[str]:
+    return [pod.metadata.name for pod in pods_of(job)]
+
+
 def assert_it_went_on(pod: str, saved: int) -> None:
     """The Pod began at a checkpoint that was not older than the saved one, and lost and repeated no step after it."""
     said = events_of(pod)
@@ -40,7 +45,7 @@ def test_a_run_whose_pod_is_deleted_and_whose_next_node_is_drained_goes_on_each_
     job = "training-preempted"
     first, saved = pod_with_a_checkpoint(job, 1)
     kubectl("delete", "pod", first, f"--namespace={NAMESPACE}", "--wait=false")
-    wait_for("the deleted Pod is gone", lambda: first not in [pod.metadata.name for pod in pods_of(job)])
+    wait_for("the deleted Pod is gone", lambda: first not in names_of(job))
     second, saved_again = pod_with_a_checkpoint(job, 1)
     assert_it_went_on(second, saved)
     node = core().read_namespaced_pod(second, NAMESPACE).spec.node_name
@@ -54,6 +59,25 @@ def test_a_run_whose_pod_is_deleted_and_whose_next_node_is_drained_goes_on_each_
     assert_it_went_on(last.metadata.name, saved_again)
     said = events_of(last.metadata.name)
     assert len([event for event in said if event["event"] == "result"]) == 1
+
+
+def test_a_run_by_jobset_goes_on_at_once_and_ends_with_its_one_result(project, kubectl):
+    """The real controller, installed by the stack from its own chart."""
+    project.up(with_run("by-jobset", controller="jobset"))
+    job = "training-by-jobset-trainer-0"
+    first, saved = pod_with_a_checkpoint(job, 1)
+    kubectl("delete", "pod", first, f"--namespace={NAMESPACE}", "--wait=false")
+    wait_for("the next round's Pod is there", lambda: first not in (names := names_of(job)) and names)
+    second, _ = pod_with_a_checkpoint(job, 1)
+    assert_it_went_on(second, saved)
+
+    def status() -> dict[str, Any]:
+        return json.loads(kubectl("get", "jobset", "training-by-jobset", f"--namespace={NAMESPACE}", "-o=json"))["status"]
+
+    wait_for("the JobSet is complete", lambda: status().get("terminalState") == "Completed", seconds=150)
+    assert status()["restarts"] == 1
+    assert status().get("restartsCountTowardsMax", 0) == 0, "a preemption is no failure"
+    assert len([event for event in events_of(second) if event["event"] == "result"]) == 1
 
 
 def test_a_cancelled_run_ends_and_its_next_attempt_goes_on_from_its_checkpoint(project):
