@@ -66,7 +66,7 @@ def writes(attempt: Attempt, step: int, content: Content, sealer: Sealer, note: 
 
 def writes_anew(run_dir: Path, note: Note) -> None:
     """The program replaces a step that is sealed, and ends."""
-    attempt = claim(run_dir)
+    attempt = claim(run_dir, note)
     step, sealer = prepare(attempt, note)
     content = {path: b"another try".ljust(50, b"!") for path in written_at(step)}
     for path in content:
@@ -82,17 +82,17 @@ def _tell(attempt: Attempt, step: int, note: Note) -> None:
 
 
 def trained_before(run_dir: Path, note: Note) -> None:
-    trains(claim(run_dir), note)
+    trains(claim(run_dir, note), note)
 
 
 def trains_and_ends(run_dir: Path, note: Note) -> None:
-    attempt = claim(run_dir)
+    attempt = claim(run_dir, note)
     trains(attempt, note)
     finish(attempt, note)
 
 
 def resumed(run_dir: Path, note: Note) -> None:
-    trains(claim(run_dir), note)
+    trains(claim(run_dir, note), note)
 
 
 ADOPTED: tuple[Scenario, ...] = (

@@ -17,6 +17,8 @@ from tests.processes.crash_model.disk import Disk, Fate, Tree, materialise, real
 from tests.processes.crash_model.protocol import RUN, Known, Scenario, known_at
 from tests.processes.crash_model.recorder import REAL, Recorder, one_thread
 from tests.processes.crash_model.repeatable import repeatable
+from trainer.recovery import Attempt
+from trainer.recovery.generation import claims
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -112,8 +114,9 @@ def recover(run_dir: Path, known: Known, note: protocol.Note, whole: bool = Fals
     if found:
         return
     with _told("recovery itself fails"):
-        attempt = protocol.claim(run_dir)
+        attempt = protocol.claim(run_dir, note)
         step = protocol.restore(attempt, note)
+    check_claims(attempt, known)
     if step < known.least:
         raise Violation(f"a save that returned is lost: step {known.least} was told, step {step} is restored")
     if step:
@@ -137,6 +140,16 @@ def recover(run_dir: Path, known: Known, note: protocol.Note, whole: bool = Fals
             protocol.save(attempt, step + 1, note)
             protocol.finish(attempt, note)
             protocol.find_result(run_dir, note)
+
+
+def check_claims(attempt: Attempt, known: Known) -> None:
+    """A number that is used twice fences nobody; a start that is forgotten counts as no progress."""
+    if attempt.generation.number <= known.claimed:
+        raise Violation(f"generation {known.claimed} was claimed and {attempt.generation.number} is claimed again")
+    records = claims(attempt.generation.run_dir)
+    for number, step in known.starts.items():
+        if records.get(number, {}).get("start_step") != step:
+            raise Violation(f"the start of generation {number} at step {step} is forgotten: {records.get(number)}")
 
 
 def check_result(run_dir: Path, known: Known, found: bool) -> None:
@@ -206,7 +219,7 @@ class Depth:
 
 
 DEPTHS = {
-    "fast": Depth(drawn=1, whole=10**9, nested=0, every=17, examples=8),
+    "fast": Depth(drawn=1, whole=10**9, nested=0, every=17, examples=10),
     "usual": Depth(),
     "thorough": Depth(drawn=12, whole=1, nested=25, nested_drawn=4, every=1, examples=400),
 }

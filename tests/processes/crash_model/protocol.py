@@ -75,7 +75,22 @@ class Committed:
     content: bytes
 
 
-Fact = Offered | Saved | Restored | Damaged | Committed
+@dataclass(frozen=True)
+class Claimed:
+    """A generation was claimed: nobody may ever claim that number again."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Started:
+    """The start of an attempt was written down, which counts attempts without progress."""
+
+    number: int
+    step: int
+
+
+Fact = Claimed | Started | Offered | Saved | Restored | Damaged | Committed
 Note = Callable[[Fact], None]
 
 
@@ -87,6 +102,8 @@ class Known:
     possible: Mapping[int, tuple[Content, ...]] = field(default_factory=dict)
     least: int = 0
     result: bytes | None = None
+    claimed: int = 0
+    starts: Mapping[int, int] = field(default_factory=dict)
 
     def plus(self, fact: Fact) -> Known:
         match fact:
@@ -106,6 +123,10 @@ class Known:
                 return replace(self, good=good, least=max(good, default=0))
             case Committed(content):
                 return replace(self, result=content)
+            case Claimed(number):
+                return replace(self, claimed=max(self.claimed, number))
+            case Started(number, step):
+                return replace(self, starts={**self.starts, number: step})
         raise AssertionError(fact)
 
 
@@ -120,8 +141,9 @@ def known_at(marks: list[tuple[int, Fact]], number: int, known: Known = Known())
 # Steps of the protocol
 
 
-def claim(run_dir: Path) -> Attempt:
+def claim(run_dir: Path, note: Note) -> Attempt:
     attempt = open_attempt(run_dir, ENVIRONMENT, keep=KEEP)
+    note(Claimed(attempt.generation.number))
     store = CheckpointStore(attempt.generation, attempt.store.identity, KEEP, CHUNK_BYTES)
     return Attempt(attempt.generation, store)
 
@@ -164,6 +186,7 @@ def restore(attempt: Attempt, note: Note) -> int:
 
 
 def start(attempt: Attempt, step: int) -> None:
+    """Nothing is promised by it: a full volume is told as an event, and training goes on."""
     generations.record_start(attempt.generation, step, attempt.store.identity)
 
 
@@ -218,16 +241,18 @@ def whole_attempt(run_dir: Path, note: Note) -> None:
     """All that a Pod does, from the claim to the result."""
     if find_result(run_dir, note):
         return
-    attempt = claim(run_dir)
+    attempt = claim(run_dir, note)
     if find_result(run_dir, note):
         return
     began = restore(attempt, note)
     start(attempt, began)
     for step in range(began + 1, LAST_STEP + 1):
-        try:
-            save(attempt, step, note)
-        except SaveFailed:
-            pass  # training goes on, as with `try_save`
+        for _ in range(2):
+            try:
+                save(attempt, step, note)
+                break
+            except SaveFailed:
+                continue  # as with `try_save`: tried again, and training goes on
         with contextlib.suppress(OSError):
             beat(attempt)
     finish(attempt, note)
@@ -248,7 +273,7 @@ class Scenario:
 
 def saved_before(*steps: int) -> Callable[[Path, Note], None]:
     def before(run_dir: Path, note: Note) -> None:
-        attempt = claim(run_dir)
+        attempt = claim(run_dir, note)
         for step in steps:
             save(attempt, step, note)
 
@@ -293,7 +318,7 @@ def stray(run_dir: Path, note: Note) -> None:
 
 def published_half(run_dir: Path, note: Note) -> None:
     """An attempt published one artifact and died; the volume lost the artifact's content."""
-    attempt = claim(run_dir)
+    attempt = claim(run_dir, note)
     work = attempt.artifact_path("model")
     work.write_bytes(b"model of step 3")
     place = run_dir / "artifacts" / sha256_of(work) / "model"
@@ -302,11 +327,11 @@ def published_half(run_dir: Path, note: Note) -> None:
 
 
 def committed(run_dir: Path, note: Note) -> None:
-    finish(claim(run_dir), note)
+    finish(claim(run_dir, note), note)
 
 
 def claims_anew(then_do: Callable[[Attempt, Note], Any]) -> Callable[[Path, Note], None]:
-    return lambda run_dir, note: then_do(claim(run_dir), note)
+    return lambda run_dir, note: then_do(claim(run_dir, note), note)
 
 
 def each_save(*steps: int) -> Callable[[Attempt, Note], None]:
@@ -323,8 +348,19 @@ def restored_and_saved(attempt: Attempt, note: Note) -> None:
 
 
 def starts(attempt: Attempt, note: Note) -> None:
-    start(attempt, 1)
-    start(attempt, 1)
+    """On a volume that works it is promised."""
+    for _ in range(2):
+        start(attempt, 1)
+        note(Started(attempt.generation.number, 1))
+
+
+def saves_in_background(attempt: Attempt, note: Note) -> None:
+    for step in (1, 2, 3):
+        content = state_of(step)
+        note(Offered(step, content))
+        attempt.store.save_in_background(step, lambda of=content: of, write_files)
+        if attempt.store.wait() is not None:
+            note(Saved(step, content))
 
 
 def saves_twice(attempt: Attempt, note: Note) -> None:
@@ -334,10 +370,11 @@ def saves_twice(attempt: Attempt, note: Note) -> None:
 
 
 SCENARIOS: tuple[Scenario, ...] = (
-    Scenario("first claim", lambda run_dir, note: claim(run_dir) and None),
+    Scenario("first claim", lambda run_dir, note: claim(run_dir, note) and None),
     Scenario("first save", claims_anew(each_save(1))),
     Scenario("a save of files in folders", claims_anew(lambda a, note: save(a, 1, note, sharded_state_of(1)))),
     Scenario("saves with retention", claims_anew(each_save(1, 2, 3, 4))),
+    Scenario("saves in the background", claims_anew(saves_in_background)),
     Scenario("save onto a good one", claims_anew(saves_twice), saved_before(1)),
     Scenario("save onto a good one of a former attempt", claims_anew(each_save(2)), saved_before(1, 2)),
     Scenario("save onto a bad one", claims_anew(each_save(2)), then(saved_before(1, 2), damaged(2))),

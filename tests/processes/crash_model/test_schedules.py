@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.processes.crash_model.disk import Fate
@@ -18,7 +18,12 @@ from tests.processes.crash_model.recorder import SHARED, Recorder
 from tests.processes.crash_model.stepping import Attempts
 from trainer.recovery import Superseded
 
-EXAMPLES = depth_of(os.environ).examples
+# Without shrinking where only the answer counts.
+SETTINGS = settings(
+    max_examples=depth_of(os.environ).examples,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate) if depth_of(os.environ).nested == 0 else tuple(Phase),
+)
 # In runs of uneven length, so that one is now and then paused for long.
 SCHEDULES = st.lists(
     st.tuples(st.integers(0, 2), st.sampled_from([1, 1, 2, 5, 20, 60])), min_size=1, max_size=40
@@ -45,7 +50,7 @@ def check_end(attempts: Attempts, root: Path) -> None:
         assert not list((room / RUN).glob("generation-*/tmp-*"))
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@SETTINGS
 @given(SCHEDULES, st.integers(2, 3))
 def test_attempts_in_any_order_of_their_calls_end_with_one_result(
     schedule: list[tuple[int, int]], count: int
@@ -59,7 +64,7 @@ def test_attempts_in_any_order_of_their_calls_end_with_one_result(
         check_end(attempts, root)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@SETTINGS
 @given(SCHEDULES, st.integers(2, 3), st.integers(0, 2**32))
 def test_power_lost_while_attempts_overtake_each_other_loses_nothing_that_was_told(
     schedule: list[tuple[int, int]], count: int, seed: int
@@ -88,7 +93,7 @@ def test_an_attempt_paused_at_any_call_while_another_completes_changes_nothing(
         with recorder.recording():
             whole_attempt(root / "count" / RUN, recorder.mark)
         found.calls = sum(call.name in SHARED for call in recorder.calls)
-        for point in range(0, found.calls, max(1, depth.every // 2)):
+        for point in range(0, found.calls, max(1, depth.every // 5)):
             with in_room(root) as volume:
                 _pause(volume, point)
                 found.points += 1
