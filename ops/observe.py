@@ -58,8 +58,23 @@ def _snapshot(kube: Kube, ref: RunRef, item: Object, pods: Sequence[Object], nam
     newest = newest_pod(pods)
     log = LogSummary()
     if newest is not None and (newest.get("status") or {}).get("phase") in ("Running", "Succeeded", "Failed"):
-        log = summarise(kube.log(ref.namespace, name_of(newest), tail=LOG_TAIL).splitlines())
+        log = summarise(_tail(kube, ref.namespace, name_of(newest)).splitlines())
     return RunSnapshot(ref.run, ref.namespace, ref.job, item, pods, events, log)
+
+
+def _tail(kube: Kube, namespace: str, pod: str) -> str:
+    """The end of the Pod's log; empty where its node does not give it: a dead node is what a look is to show."""
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import ReadTimeoutError
+
+    try:
+        return kube.log(namespace, pod, tail=LOG_TAIL)
+    except ReadTimeoutError:  # the API server itself waits for the node's kubelet
+        return ""
+    except ApiException as error:
+        if error.status < 500:
+            raise
+        return ""
 
 
 def declared(outputs: Mapping[str, Any]) -> list[RunRef]:

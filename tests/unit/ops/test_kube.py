@@ -113,6 +113,38 @@ def test_a_run_is_observed_with_its_own_events_and_the_tail_of_its_newest_pod(se
     assert any("tailLines=400" in path for path in asked)
 
 
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_a_run_is_observed_too_where_its_node_does_not_give_the_log(serve: Serve, status: int) -> None:
+    base = "/api/v1/namespaces/ml-batch"
+    pod = {"metadata": {"name": "p-1"}, "spec": {"nodeName": "gpu-0"}, "status": {"phase": "Running"}}
+    kube, asked = serve(
+        {
+            "/apis/batch/v1/namespaces/ml-batch/jobs/training-run-001": {"metadata": {"name": "x"}},
+            f"{base}/pods": [pod],
+            f"{base}/events": [],
+            f"{base}/pods/p-1/log": (status, {"message": "dial tcp 10.0.0.1:10250: connection refused"}),
+        }
+    )
+    view = observe(kube, RunRef("run-001", "ml-batch", "training-run-001"))
+    assert (view.phase, view.pod, view.step) == (Phase.RUNNING, "p-1", None)
+    assert any("tailLines=400" in path for path in asked)
+
+
+def test_a_log_that_may_not_be_read_is_told(serve: Serve) -> None:
+    base = "/api/v1/namespaces/ml-batch"
+    pod = {"metadata": {"name": "p-1"}, "spec": {"nodeName": "gpu-0"}, "status": {"phase": "Running"}}
+    kube, _ = serve(
+        {
+            "/apis/batch/v1/namespaces/ml-batch/jobs/training-run-001": {"metadata": {"name": "x"}},
+            f"{base}/pods": [pod],
+            f"{base}/events": [],
+            f"{base}/pods/p-1/log": (403, {"message": "pods/log is forbidden"}),
+        }
+    )
+    with pytest.raises(Exception, match="pods/log is forbidden"):
+        observe(kube, RunRef("run-001", "ml-batch", "training-run-001"))
+
+
 def test_of_several_attempts_the_newest_job_stands_for_the_run(serve: Serve) -> None:
     def job(name: str, attempt: str) -> dict[str, Any]:
         labels = {"holdfast.dev/run": "run-001", "holdfast.dev/attempt": attempt}
