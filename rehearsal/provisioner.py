@@ -85,15 +85,28 @@ def give_back(api: client.CoreV1Api, claim: client.V1PersistentVolumeClaim) -> N
     """Remove a bounded volume whose claim is gone. Any other is kept for the next claim of its name."""
     if claim.spec.storage_class_name != BOUNDED_CLASS or not claim.spec.volume_name:
         return
-    folder = _folder(claim.metadata.namespace, claim.metadata.name)
+    _remove(api, claim.metadata.namespace, claim.metadata.name, claim.spec.volume_name)
+
+
+def give_back_unclaimed(api: client.CoreV1Api) -> None:
+    """Remove the bounded volumes whose claims went while nobody watched, also where one of that name was made since."""
+    claims = {claim.metadata.uid for claim in api.list_persistent_volume_claim_for_all_namespaces().items}
+    for volume in api.list_persistent_volume().items:
+        claimed = volume.spec.claim_ref
+        if volume.spec.storage_class_name == BOUNDED_CLASS and claimed and claimed.uid not in claims:
+            _remove(api, claimed.namespace, claimed.name, volume.metadata.name)
+
+
+def _remove(api: client.CoreV1Api, namespace: str, name: str, volume: str) -> None:
+    folder = _folder(namespace, name)
     release(folder)
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        api.delete_persistent_volume(claim.spec.volume_name)
+        api.delete_persistent_volume(volume)
     except ApiException as error:
         if error.status != 404:
             raise
-    print(f"{claim.metadata.namespace}/{claim.metadata.name}: volume {claim.spec.volume_name} is gone", flush=True)
+    print(f"{namespace}/{name}: volume {volume} is gone", flush=True)
 
 
 def _folder(namespace: str, name: str) -> Path:
@@ -104,6 +117,7 @@ def main() -> None:
     api = core()
     while True:
         try:
+            give_back_unclaimed(api)  # a watch begins with the claims that are there, and tells of none that went before
             for event in watch.Watch().stream(api.list_persistent_volume_claim_for_all_namespaces, timeout_seconds=300):
                 act = give_back if event["type"] == "DELETED" else provision
                 act(api, event["object"])

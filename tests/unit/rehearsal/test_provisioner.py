@@ -15,10 +15,26 @@ def state(monkeypatch, tmp_path):
 
 
 class Api:
-    """The two calls that the provisioner makes, on volumes in memory."""
+    """The calls that the provisioner makes, on volumes in memory."""
 
-    def __init__(self):
+    def __init__(self, *claims):
         self.volumes = {}
+        self.claims = claims
+
+    def list_persistent_volume_claim_for_all_namespaces(self):
+        return SimpleNamespace(items=list(self.claims))
+
+    def list_persistent_volume(self):
+        items = []
+        for name, spec in self.volumes.items():
+            reference = SimpleNamespace(**spec["claimRef"])
+            items.append(
+                SimpleNamespace(
+                    metadata=SimpleNamespace(name=name),
+                    spec=SimpleNamespace(storage_class_name=spec["storageClassName"], claim_ref=reference),
+                )
+            )
+        return SimpleNamespace(items=items)
 
     def create_persistent_volume(self, body):
         if body["metadata"]["name"] in self.volumes:
@@ -136,3 +152,22 @@ def test_a_retained_volume_stays_when_its_claim_goes(mounts):
     [name] = api.volumes
     provisioner.give_back(api, claim(volume=name))
     assert list(api.volumes) == [name]
+
+
+@pytest.mark.parametrize("since", [(), (bounded(uid="2"),)], ids=["no claim", "a new claim of the same name"])
+def test_a_bounded_volume_goes_whose_claim_went_while_nobody_watched(mounts, since):
+    api = Api(*since)
+    provisioner.provision(api, bounded(uid="1"))
+    left = provisioner.volumes_dir() / "ml-batch" / "training-checkpoints" / "left"
+    left.write_text("of the claim that went")
+    provisioner.give_back_unclaimed(api)
+    assert (mounts, api.volumes, left.exists()) == ({}, {}, False)
+
+
+def test_volumes_that_are_claimed_or_retained_stay_when_the_watch_begins_anew(mounts):
+    api = Api(bounded(uid="1"))
+    provisioner.provision(api, bounded(uid="1"))
+    provisioner.provision(api, claim(name="kept", uid="gone"))
+    made = dict(api.volumes)
+    provisioner.give_back_unclaimed(api)
+    assert (len(mounts), api.volumes) == (1, made)
