@@ -21,6 +21,7 @@ from ops.recover import (
     Verdict,
     judge,
     node_name,
+    noted_run,
     ours_to_remove,
     still_out,
     stuck_pod,
@@ -191,7 +192,8 @@ def carry_out(
     timeout: float | None,
 ) -> ExitCode:
     verdict, after = work.look(), ""
-    if verdict.state is State.NO_POD and work.run not in run_names(stack):
+    marked = any(noted_run(node) == work.run for node in work.api.nodes())
+    if verdict.state is State.NO_POD and work.run not in run_names(stack) and not marked:
         raise OpsError(
             f"Stack {stack.name} has no run {work.run}, and the cluster no Pod of it.",
             f"Its runs: {', '.join(run_names(stack)) or 'none'}.",

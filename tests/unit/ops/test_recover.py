@@ -268,5 +268,18 @@ def test_a_run_that_neither_stack_nor_cluster_knows_is_a_usage_error() -> None:
     assert caught.value.code is ExitCode.USAGE
 
 
+def test_a_run_that_was_removed_since_still_gives_its_node_back(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = dead_node()
+    work = recovery(cluster)
+    work.take_out_of_service("gpu-0")
+    node = cluster.objects["/api/v1/nodes/gpu-0"]
+    node["status"]["conditions"][0]["status"] = "True"
+    cluster.objects = {"/api/v1/nodes/gpu-0": node}
+    carry_out(work, Stack("dev", Path("Pulumi.dev.yaml"), {}), True, False, False, [], None)
+    assert "in service again" in capsys.readouterr().out
+    left = cluster.objects["/api/v1/nodes/gpu-0"]["spec"]["taints"]
+    assert [taint["key"] for taint in left] == ["dedicated"]
+
+
 def test_judging_needs_no_cluster() -> None:
     assert judge(Situation("run-001", [], None, [], NOW)).state is State.NO_POD
