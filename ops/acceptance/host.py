@@ -37,6 +37,11 @@ def kubelet_runs(name: str) -> bool:
     return processes.running(_node(name).process("kubelet")) is not None
 
 
+def silent_nodes() -> list[str]:
+    """Nodes that are there and whose kubelet does not run."""
+    return [node.name for node in nodes.NODES if node.init is not None and not kubelet_runs(node.name)]
+
+
 def freeze(pod_uid: str) -> list[int]:
     """SIGSTOP every process of the Pod but its sandbox's; their pids on this machine."""
     return _signal(pod_uid, signal.SIGSTOP)

@@ -27,6 +27,8 @@ READY_SECONDS = 120.0
 READ_SECONDS = 120.0
 POLL_SECONDS = 0.3
 
+# Ends at once when it is told to: the first process of a container has no default for SIGTERM.
+WAIT = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); signal.pause()"
 REMOVE = """
 import shutil, sys
 from pathlib import Path
@@ -164,7 +166,7 @@ class Inspector:
                     "name": CONTAINER,
                     "image": self.run.image,
                     "imagePullPolicy": self.run.image_pull_policy,
-                    "command": ["python3", "-c", "import signal; signal.pause()"],
+                    "command": ["python3", "-c", WAIT],
                     # One thread: the limit is far below what numpy would start threads for.
                     "env": [
                         {"name": "HOME", "value": "/tmp"},
