@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 
 from ops.exit_codes import ExitCode
 from rehearsal.errors import RehearsalError
+
+UNWRITABLE = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR)
 
 
 class OpsError(Exception):
@@ -46,6 +49,13 @@ def describe(error: BaseException) -> tuple[str, ExitCode]:
     if isinstance(error, PermissionError):
         return f"No permission for {error.filename}. Run the verb as the user who made it, or as root.", (
             ExitCode.UNAVAILABLE
+        )
+    if isinstance(error, OSError) and error.errno in UNWRITABLE:
+        where = f" ({error.filename})" if error.filename else ""
+        return (
+            f"A file can not be written: {error.strerror}{where}.\n"
+            "Make room there, or name other folders: HOLDFAST_STATE and HOLDFAST_CACHE (docs/cli.md), --output.",
+            ExitCode.UNAVAILABLE,
         )
     return (
         f"Holdfast itself failed: {type(error).__name__}: {_short(error)}\n"

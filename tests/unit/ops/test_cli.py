@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,10 @@ def test_the_environment_names_the_stack_as_it_does_for_pulumi(
         (KeyboardInterrupt(), ExitCode.INTERRUPTED),
         (ZeroDivisionError("by zero"), ExitCode.INTERNAL),
         (PermissionError(13, "Permission denied", "/var/lib/holdfast/x"), ExitCode.UNAVAILABLE),
+        (OSError(errno.EROFS, "Read-only file system", "/var/lib/holdfast/x"), ExitCode.UNAVAILABLE),
+        (OSError(errno.ENOSPC, "No space left on device"), ExitCode.UNAVAILABLE),
+        (OSError(errno.ENOTDIR, "Not a directory", "/dev/null/x"), ExitCode.UNAVAILABLE),
+        (OSError(errno.EBADF, "Bad file descriptor"), ExitCode.INTERNAL),
     ],
 )
 def test_whatever_fails_ends_in_a_sentence_and_its_code(
