@@ -41,12 +41,18 @@ def work(depth: Depth) -> Iterator[tuple[str, Callable[[], Counted]]]:
 
 def row(values: tuple[object, ...]) -> str:
     first, *others = values
-    return f"| {first} | " + " | ".join(f"{value:,}" if isinstance(value, int) else str(value) for value in others) + " |"
+    return (
+        f"| {first} | "
+        + " | ".join(f"{value:,}" if isinstance(value, int) else str(value) for value in others)
+        + " |"
+    )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.processes.crash_model")
-    parser.add_argument("--thorough", action="store_true", help="more random states, and second crashes in more of them")
+    parser.add_argument(
+        "--thorough", action="store_true", help="more random states, and second crashes in more of them"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the random states")
     parser.add_argument("--only", default="", help="only what has this text in its name")
     given = parser.parse_args()

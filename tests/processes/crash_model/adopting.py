@@ -47,7 +47,7 @@ def found_by_the_program(attempt: Attempt, step: int) -> Content:
 
 
 def trains(attempt: Attempt, note: Note) -> None:
-    """Two more steps. A step is told once it is sealed: when the next one appears, or the program has ended."""
+    """Two more steps. A step is told once it is sealed: when the next one appears, or the program ended."""
     began, sealer = prepare(attempt, note)
     for step in (began + 1, began + 2):
         writes(attempt, step, written_at(step), sealer, note)

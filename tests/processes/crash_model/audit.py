@@ -2,7 +2,8 @@
 
     python -m tests.processes.crash_model.audit
 
-Ends with 1 when a call was made that was not recorded. A process of its own, because an audit hook stays for ever.
+Ends with 1 when a call was made that was not recorded. A process of its own, because an audit hook stays
+for ever.
 """
 
 from __future__ import annotations

@@ -1,25 +1,28 @@
-"""A model of what a volume holds after power was lost: names and content that were flushed, and any part of the rest.
+"""A model of what a volume holds after power was lost: what was flushed, and any part of the rest.
 
 What is modelled, and on whose word:
 
-- `fsync` of a file makes its content durable, but not its name; `fsync` of a directory makes its names durable, but not
-  what they lead to (POSIX, fsync(2)). Nothing else makes anything durable, in whatever order it was done.
-- Each operation since may have reached the disk by itself, in any order: file systems reorder a file's content and names
-  in different directories, and even names in one directory, as ALICE found for six Linux file systems (Pillai et al.,
-  "All File Systems Are Not Created Equal", OSDI 2014). Content that was not flushed may be there, be missing, be cut
-  short, or be zeros of the full length (delayed allocation). CrashMonkey's workloads are of this kind, too: short
-  sequences of names, content and fsync (Mohan et al., OSDI 2018).
-- A rename happens or does not: nobody finds the new name leading to nothing. Across directories it is durable as a whole
-  once the old name's directory is flushed (ext4, XFS and NFS servers on them keep both halves in one transaction).
-  Flushed in the new name's directory alone, or not at all, a file may also be found under both names (ext2, older
-  btrfs). A directory has one name.
-- An `fsync` of a file that failed leaves content that no later fsync makes durable, although that one succeeds (Rebello et
-  al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020). A failed one of a directory can be repeated:
-  its names are in the journal, and a journal that fails makes the volume read-only.
+- `fsync` of a file makes its content durable, but not its name; `fsync` of a directory makes its names
+  durable, but not what they lead to (POSIX, fsync(2)). Nothing else makes anything durable, in whatever
+  order it was done.
+- Each operation since may have reached the disk by itself, in any order: file systems reorder a file's
+  content and names in different directories, and even names in one directory, as ALICE found for six Linux
+  file systems (Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014). Content that was not
+  flushed may be there, be missing, be cut short, or be zeros of the full length (delayed allocation).
+  CrashMonkey's workloads are of this kind, too: short sequences of names, content and fsync (Mohan et al.,
+  OSDI 2018).
+- A rename happens or does not: nobody finds the new name leading to nothing. Across directories it is
+  durable as a whole once the old name's directory is flushed (ext4, XFS and NFS servers on them keep both
+  halves in one transaction). Flushed in the new name's directory alone, or not at all, a file may also be
+  found under both names (ext2, older btrfs). A directory has one name.
+- An `fsync` of a file that failed leaves content that no later fsync makes durable, although that one
+  succeeds (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020). A failed one
+  of a directory can be repeated: its names are in the journal, and a journal that fails makes the volume
+  read-only.
 - A process that ends by itself loses nothing, but nothing of what it did becomes durable by that either.
 
-Not modelled: damage to what was flushed, garbage of other files in unflushed content, a volume that lies about fsync, and
-caches of NFS clients (see docs/recovery-proof.md).
+Not modelled: damage to what was flushed, garbage of other files in unflushed content, a volume that lies
+about fsync, and caches of NFS clients (see docs/recovery-proof.md).
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Violation(AssertionError):
 
 @dataclass
 class Counted:
-    """What was looked at. points: crash points, one more than calls; states: all; distinct: recovered from."""
+    """What was looked at. points: crash points, one more than calls; distinct: states recovered from."""
 
     name: str
     calls: int = 0
@@ -129,8 +129,14 @@ def recover(run_dir: Path, known: Known, note: protocol.Note, whole: bool = Fals
     if (attempt.store.work_dir / adopting.FOLDER).exists():
         with _told("bringing the program's own steps in order fails"):
             newest, _ = adopting.prepare(attempt, note)
-        if newest != step or step and adopting.found_by_the_program(attempt, step) not in known.possible[step]:
-            raise Violation(f"the program goes on from step {newest} instead of {step}, or from other content")
+        if (
+            newest != step
+            or step
+            and adopting.found_by_the_program(attempt, step) not in known.possible[step]
+        ):
+            raise Violation(
+                f"the program goes on from step {newest} instead of {step}, or from other content"
+            )
         if whole:
             with _told("the program does not go on"):
                 adopting.trains(attempt, note)
@@ -145,11 +151,15 @@ def recover(run_dir: Path, known: Known, note: protocol.Note, whole: bool = Fals
 def check_claims(attempt: Attempt, known: Known) -> None:
     """A number that is used twice fences nobody; a start that is forgotten counts as no progress."""
     if attempt.generation.number <= known.claimed:
-        raise Violation(f"generation {known.claimed} was claimed and {attempt.generation.number} is claimed again")
+        raise Violation(
+            f"generation {known.claimed} was claimed and {attempt.generation.number} is claimed again"
+        )
     records = claims(attempt.generation.run_dir)
     for number, step in known.starts.items():
         if records.get(number, {}).get("start_step") != step:
-            raise Violation(f"the start of generation {number} at step {step} is forgotten: {records.get(number)}")
+            raise Violation(
+                f"the start of generation {number} at step {step} is forgotten: {records.get(number)}"
+            )
 
 
 def check_result(run_dir: Path, known: Known, found: bool) -> None:
@@ -162,7 +172,7 @@ def check_result(run_dir: Path, known: Known, found: bool) -> None:
 
 
 def check_kept(tree: Tree, known: Known) -> None:
-    """Retention, in every state: as many whole checkpoints as are to be kept, so far as so many were saved."""
+    """Retention, in every state: as many whole checkpoints as are to be kept, if so many were saved."""
     whole = sum(_is_whole(tree, step, known) for step in known.possible)
     least = min(protocol.KEEP, len(known.good))
     if whole < least:
@@ -176,8 +186,11 @@ def _is_whole(tree: Tree, step: int, known: Known) -> bool:
         generation, _, rest = rest.partition("/")
         name, _, inner = rest.partition("/")
         # A sealed step that is being replaced is brought back under its name by the next attempt.
-        if run == RUN and generation.startswith("generation-") and inner and (
-            name == f"step-{step}" or name.startswith(f"tmp-former-{step}-")
+        if (
+            run == RUN
+            and generation.startswith("generation-")
+            and inner
+            and (name == f"step-{step}" or name.startswith(f"tmp-former-{step}-"))
         ):
             content = tree[content] if isinstance(content, str) else content  # another name of the same file
             if isinstance(content, bytes):
@@ -203,8 +216,9 @@ def _told(what: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Depth:
-    """How much is looked at. drawn: random fates at each point; whole: each how many-th state is trained to the end.
+    """How much is looked at.
 
+    drawn: random fates at each point; whole: each how many-th state is trained to the end.
     nested: states of a scenario in whose recovery a second crash is made, at each of its calls. every: each
     how many-th call is taken where one more crash or fault multiplies them. examples: random schedules.
     """
@@ -263,9 +277,7 @@ def explore(scenario: Scenario, depth: Depth = Depth()) -> Counted:
     return counted
 
 
-def crash_again(
-    name: str, tree: Tree, known: Known, rooms: Path, choose: random.Random, depth: Depth
-) -> int:
+def crash_again(name: str, tree: Tree, known: Known, rooms: Path, choose: random.Random, depth: Depth) -> int:
     """Crash at every call of the recovery from a state, and recover from that. How many states."""
     tried: set[object] = set()
     with in_room(rooms) as room:
@@ -280,7 +292,7 @@ def crash_again(
 
 
 def killed(scenario: Scenario, depth: Depth, offset: int = 0) -> Counted:
-    """The process alone ends, at each `every`-th call; the next Pod takes over; power is lost in what that does.
+    """The process alone ends, at each `every`-th call; the next one takes over; power is lost under that.
 
     Nothing of the dead one's is durable because it ended, and the next one sees all of it. Raises Violation.
     """
@@ -366,5 +378,3 @@ def where(name: str, recorder: Recorder, number: int, disk: Disk, fates: Sequenc
         raise Violation(
             f"{error}\n  in: {name}, crash point {number} ({done}); what was pending:{pending or ' nothing'}"
         ) from error
-
-

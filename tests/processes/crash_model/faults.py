@@ -1,7 +1,7 @@
-"""A volume that fails at any single call: once, from then on, or in its answer only; and takes less than it is given.
+"""A volume that fails at any single call (once, from then on, or in its answer only), or takes little.
 
-Whatever fails, the attempt ends in a way that can be retried, what was told before stays true, and power may be lost at
-its end.
+Whatever fails, the attempt ends in a way that can be retried, what was told before stays true, and power
+may be lost at its end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ from pathlib import Path
 
 from tests.processes.crash_model import protocol
 from tests.processes.crash_model.disk import materialise, real_tree
-from tests.processes.crash_model.exploring import Counted, Depth, Violation, check_some, folder, in_room, quiet, run
+from tests.processes.crash_model.exploring import (
+    Counted,
+    Depth,
+    Violation,
+    check_some,
+    folder,
+    in_room,
+    quiet,
+    run,
+)
 from tests.processes.crash_model.protocol import RUN, Scenario, known_at
 from tests.processes.crash_model.recorder import Recorder
 from trainer.recovery import SaveFailed, Unverified
@@ -117,11 +126,13 @@ def _end_of(scenario: Scenario, run_dir: Path, recorder: Recorder, volume: Volum
         except RETRIED as error:
             end = f"it ends with {error!r}"
         except Exception as error:
-            raise Violation(f"ends with {error!r}, which no retry follows: {_what(scenario, volume)}") from error
+            raise Violation(
+                f"ends with {error!r}, which no retry follows: {_what(scenario, volume)}"
+            ) from error
     what = f"{_what(scenario, volume)}: {end}"
-    if end != "it ends well" and volume.kind is not Kind.FROM_HERE and _hit_a_save(recorder, volume):
-        if scenario.run is protocol.whole_attempt:
-            raise Violation(f"one failed save ends the training: {what}")
+    passing = volume.kind is not Kind.FROM_HERE and scenario.run is protocol.whole_attempt
+    if end != "it ends well" and passing and _hit_a_save(recorder, volume):
+        raise Violation(f"one failed save ends the training: {what}")
     return what
 
 

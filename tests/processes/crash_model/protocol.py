@@ -1,4 +1,4 @@
-"""The protocol as supervisor and program use it, in steps that note what they were told: the scenarios to crash in.
+"""The protocol as supervisor and program use it, in steps that note what they were told, and the scenarios.
 
 A fact is noted once the library's function has returned: from then on it must outlive any crash.
 """
@@ -148,7 +148,9 @@ def claim(run_dir: Path, note: Note) -> Attempt:
     return Attempt(attempt.generation, store)
 
 
-def save(attempt: Attempt, step: int, note: Note, content: Content | None = None, kept: Content | None = None) -> None:
+def save(
+    attempt: Attempt, step: int, note: Note, content: Content | None = None, kept: Content | None = None
+) -> None:
     """kept: what is there afterwards, when it is not `content`."""
     content = state_of(step) if content is None else content
     note(Offered(step, content))
@@ -280,7 +282,9 @@ def saved_before(*steps: int) -> Callable[[Path, Note], None]:
     return before
 
 
-def then(first: Callable[[Path, Note], None], *others: Callable[[Path, Note], None]) -> Callable[[Path, Note], None]:
+def then(
+    first: Callable[[Path, Note], None], *others: Callable[[Path, Note], None]
+) -> Callable[[Path, Note], None]:
     def both(run_dir: Path, note: Note) -> None:
         for one in (first, *others):
             one(run_dir, note)
@@ -306,7 +310,9 @@ def leftovers(run_dir: Path, note: Note) -> None:
         (work_dir / name / "inner").mkdir(parents=True)
         (work_dir / name / "inner" / "part").write_bytes(b"half")
     for name in ("outcome.json", "heartbeat.json", "tmp-outcome.json-dead"):
-        (work_dir / name).write_bytes(json.dumps({"step": 99, "artifacts": {"x": "outcome/inner/part"}}).encode())
+        (work_dir / name).write_bytes(
+            json.dumps({"step": 99, "artifacts": {"x": "outcome/inner/part"}}).encode()
+        )
 
 
 def stray(run_dir: Path, note: Note) -> None:
@@ -372,14 +378,18 @@ def saves_twice(attempt: Attempt, note: Note) -> None:
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario("first claim", lambda run_dir, note: claim(run_dir, note) and None),
     Scenario("first save", claims_anew(each_save(1))),
-    Scenario("a save of files in folders", claims_anew(lambda a, note: save(a, 1, note, sharded_state_of(1)))),
+    Scenario(
+        "a save of files in folders", claims_anew(lambda a, note: save(a, 1, note, sharded_state_of(1)))
+    ),
     Scenario("saves with retention", claims_anew(each_save(1, 2, 3, 4))),
     Scenario("saves in the background", claims_anew(saves_in_background)),
     Scenario("save onto a good one", claims_anew(saves_twice), saved_before(1)),
     Scenario("save onto a good one of a former attempt", claims_anew(each_save(2)), saved_before(1, 2)),
     Scenario("save onto a bad one", claims_anew(each_save(2)), then(saved_before(1, 2), damaged(2))),
     Scenario("takeover with leftovers", claims_anew(restored_and_saved), then(saved_before(1, 2), leftovers)),
-    Scenario("takeover with a stray directory", claims_anew(restored_and_saved), then(saved_before(1, 2), stray)),
+    Scenario(
+        "takeover with a stray directory", claims_anew(restored_and_saved), then(saved_before(1, 2), stray)
+    ),
     Scenario("restore", claims_anew(restored_and_saved), saved_before(1, 2)),
     Scenario(
         "restore past bad ones",
@@ -387,7 +397,9 @@ SCENARIOS: tuple[Scenario, ...] = (
         then(saved_before(1, 2, 3), damaged(3), saved_before(4), damaged(4)),
     ),
     Scenario("record the start", claims_anew(starts), saved_before(1)),
-    Scenario("heartbeats", claims_anew(lambda a, note: (beat(a), beat(a), save(a, 2, note))), saved_before(1)),
+    Scenario(
+        "heartbeats", claims_anew(lambda a, note: (beat(a), beat(a), save(a, 2, note))), saved_before(1)
+    ),
     Scenario("commit", claims_anew(finish), saved_before(1, 2)),
     Scenario("commit after a half publication", claims_anew(finish), published_half),
     Scenario("verify and settle", lambda run_dir, note: find_result(run_dir, note) and None, committed),

@@ -1,8 +1,9 @@
-"""Every call to the file system below a folder: performed for real, recorded, and noted in the model of the disk.
+"""Every call to the file system below a folder: performed for real, recorded, noted in the model.
 
-Interposed is the `os` module, because everything ends there: `shutil`, `pathlib` and `os.makedirs` call it, and `open`
-is replaced by Python's own implementation of it, which calls it too. What can change a volume and is not modelled is
-refused, so that nothing happens beside the model; `real_tree` tells afterwards whether anything did.
+Interposed is the `os` module, because everything ends there: `shutil`, `pathlib` and `os.makedirs` call it,
+and `open` is replaced by Python's own implementation of it, which calls it too. What can change a volume
+and is not modelled is refused, so that nothing happens beside the model; `real_tree` tells afterwards
+whether anything did.
 """
 
 from __future__ import annotations
@@ -22,7 +23,18 @@ from typing import Any
 from tests.processes.crash_model.disk import ROOT, Disk, Effect, Flush, Move, Name, Resize, Seen, Write
 from tests.processes.crash_model.repeatable import Clock, repeatable
 
-PATH_CALLS = ("mkdir", "rmdir", "unlink", "remove", "listdir", "scandir", "stat", "lstat", "access", "statvfs")
+PATH_CALLS = (
+    "mkdir",
+    "rmdir",
+    "unlink",
+    "remove",
+    "listdir",
+    "scandir",
+    "stat",
+    "lstat",
+    "access",
+    "statvfs",
+)
 PAIR_CALLS = ("rename", "replace", "link")
 DESCRIPTOR_CALLS = ("read", "write", "fsync", "fdatasync", "ftruncate", "fstat", "lseek")
 REFUSED = (
@@ -47,7 +59,10 @@ SHARED = frozenset({"mkdir", "rmdir", "unlink", "remove", *PAIR_CALLS, "write", 
 
 @dataclass(frozen=True)
 class Call:
-    """One call: the function ("create" is an `open` that may make a file), the path relative to the folder, and what it changed (nothing for one that failed)."""
+    """One call: the function, the path relative to the folder, and what it changed (nothing if it failed).
+
+    The function is "create" for an `open` that may make a file.
+    """
 
     name: str
     path: str
@@ -324,7 +339,9 @@ def perform(disk: Disk, call: Call) -> None:
 def one_thread() -> Iterator[None]:
     """Pools work in the thread that asks, so that the calls have one order."""
 
-    def submit(self: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+    def submit(
+        self: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **options: Any
+    ) -> Future[Any]:
         done: Future[Any] = Future()
         try:
             done.set_result(function(*args, **options))

@@ -1,4 +1,4 @@
-"""The same names and times in every run: a state that was looked at once is known again, and a failure can be repeated."""
+"""The same names and times in every run: a state that was seen is known again, a failure can be repeated."""
 
 from __future__ import annotations
 

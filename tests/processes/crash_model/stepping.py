@@ -15,7 +15,7 @@ LONGEST_STEP_SECONDS = 30
 
 
 class Attempts:
-    """Attempts at one run, stepped from call to call. One at a time runs; calls that nobody else sees go through."""
+    """Attempts at one run, stepped from call to call: one at a time, and past calls that nobody else sees."""
 
     def __init__(self, root: Path, work: Sequence[Callable[[Note], None]]) -> None:
         self.recorder = Recorder(root, self._before)

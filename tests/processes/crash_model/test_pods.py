@@ -1,4 +1,4 @@
-"""Real supervisors with real programs and signals: the exit code tells a preemption from an end, whatever comes together."""
+"""Real supervisors with real programs and signals: the exit code tells a preemption from an end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from trainer.recovery import result as results
 CHECKOUT = Path(__file__).resolve().parents[3]
 HOLDFAST_RUN = CHECKOUT / "trainer" / "bin" / "holdfast-run"
 HAND_OVER = (
-    'cd "$HOLDFAST_CHECKPOINT_DIR/generation-$HOLDFAST_GENERATION"; mkdir -p outcome; echo weights > outcome/model; '
+    'cd "$HOLDFAST_CHECKPOINT_DIR/generation-$HOLDFAST_GENERATION"; '
+    "mkdir -p outcome; echo weights > outcome/model; "
     'echo \'{"step": 9, "artifacts": {"model": "outcome/model"}}\' > outcome.json; '
 )
 PREEMPT = "trap 'exit %d' TERM; kill -TERM $PPID; while :; do sleep 0.02; done"
@@ -44,7 +45,9 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("code", [0, 1, 3, 75])
-def test_a_program_that_sigterm_ended_has_been_preempted_and_completes_nothing(run_dir: Path, code: int) -> None:
+def test_a_program_that_sigterm_ended_has_been_preempted_and_completes_nothing(
+    run_dir: Path, code: int
+) -> None:
     assert shell(run_dir, PREEMPT % code) == ExitCode.PREEMPTED
     assert results.find(run_dir) is None
 

@@ -1,4 +1,4 @@
-"""Two and three attempts at once, paused at any call, dying at any moment: never two writers, never two results."""
+"""Two and three attempts at once, paused at any call, dying at any moment: never two writers or results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.processes.crash_model.disk import Fate
-from tests.processes.crash_model.exploring import DEPTHS, Counted, Depth, Violation, check, depth_of, folder, in_room
+from tests.processes.crash_model.exploring import (
+    DEPTHS,
+    Counted,
+    Depth,
+    Violation,
+    check,
+    depth_of,
+    folder,
+    in_room,
+)
 from tests.processes.crash_model.protocol import RUN, Committed, Known, Note, known_at, whole_attempt
 from tests.processes.crash_model.recorder import SHARED, Recorder
 from tests.processes.crash_model.stepping import Attempts

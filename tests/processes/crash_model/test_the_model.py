@@ -91,7 +91,11 @@ def renamed_away(root: Path) -> None:
 
 def test_a_file_renamed_across_directories_may_be_under_both_names_but_is_never_lost(tmp_path: Path) -> None:
     found = states(tmp_path, renamed_away)
-    assert {("from/a" in tree, "to/a" in tree) for tree in found} == {(True, False), (False, True), (True, True)}
+    assert {("from/a" in tree, "to/a" in tree) for tree in found} == {
+        (True, False),
+        (False, True),
+        (True, True),
+    }
 
 
 def test_a_directory_has_one_name_whatever_of_its_renames_survives(tmp_path: Path) -> None:
@@ -132,7 +136,11 @@ def test_content_whose_flush_failed_is_not_durable_after_the_next_one_that_succe
 
 NAMES = st.sampled_from(["a", "b", "a/x", "a/y", "b/x"])
 WORK = st.lists(
-    st.tuples(st.sampled_from(["write", "mkdir", "rename", "link", "unlink", "rmtree", "flush", "append"]), NAMES, NAMES),
+    st.tuples(
+        st.sampled_from(["write", "mkdir", "rename", "link", "unlink", "rmtree", "flush", "append"]),
+        NAMES,
+        NAMES,
+    ),
     max_size=14,
 )
 
@@ -200,7 +208,7 @@ def test_what_the_model_does_not_know_is_refused_instead_of_happening_beside_it(
 
 
 def test_the_interpreter_itself_sees_no_call_that_was_not_recorded() -> None:
-    """Python's audit events of the whole process, as many as calls were recorded. In a process of its own: hooks stay."""
+    """Python's audit events, as many as calls were recorded. In a process of its own: hooks stay."""
     command = [sys.executable, "-m", "tests.processes.crash_model.audit"]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
