@@ -59,25 +59,30 @@ class Shape:
 STEPS = 120
 SEED = 0
 SHAPES: dict[str, Shape] = {
-    REFERENCE: Shape(),
+    REFERENCE: Shape(step_seconds=0.05),
     # The plain Job first: its own delay is what a deletion and a crash are to be seen with.
     "pod-deletion": Shape(("job", "jobset")),
     "eviction": Shape(),
     "drain": Shape(nodes=2, by_name=True, alone=True),
-    "kill-during-save": Shape(save_seconds=4.0, checkpoint_every=40),
+    "kill-during-save": Shape(step_seconds=0.1, save_seconds=4.0, checkpoint_every=40),
     # The node is Unknown after 40 to 50 s, its Pod told to go 10 s later, removed 20 s after the taint; the
     # next one needs seconds to begin. The old process is to be at work through all of it.
-    "zombie": Shape(step_seconds=1.0, checkpoint_every=10, nodes=2, rehearsal=True, alone=True),
+    "zombie": Shape(step_seconds=0.9, checkpoint_every=5, nodes=2, rehearsal=True, alone=True),
     "corrupted-checkpoint": Shape(),
     # The last save holds the first attempt at its end long enough to be frozen there.
-    "two-finishers": Shape(("job",), save_seconds=4.0, checkpoint_every=40, gpus_at_once=2, rehearsal=True),
-    "volume-full": Shape(rehearsal=True, bounded=True, step_seconds=0.2),
-    "many-preemptions": Shape(backoff_limit=1),
+    "two-finishers": Shape(
+        ("job",), step_seconds=0.07, save_seconds=4.0, checkpoint_every=40, gpus_at_once=2, rehearsal=True
+    ),
+    "volume-full": Shape(rehearsal=True, bounded=True, step_seconds=0.12),
+    "many-preemptions": Shape(step_seconds=0.07, backoff_limit=1),
     "crash": Shape(("job", "jobset")),
-    "always-crashes": Shape(fail_at_step=50, result=False),
+    "always-crashes": Shape(step_seconds=0.05, fail_at_step=25, result=False),
     "bad-input": Shape(("job", "jobset"), env={f"{DIGITS}STEPS": "many"}, result=False),
     "no-progress": Shape(
-        fail_at_step=5, backoff_limit=6, result=False, env={"HOLDFAST_MAX_ATTEMPTS_WITHOUT_PROGRESS": "2"}
+        fail_at_step=5,
+        backoff_limit=6,
+        result=False,
+        env={"HOLDFAST_MAX_ATTEMPTS_WITHOUT_PROGRESS": "2"},
     ),
 }
 

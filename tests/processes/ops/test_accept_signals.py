@@ -28,11 +28,10 @@ def deed(one):
     print("cordoned", flush=True)
     one.recorder.wait(lambda: None, "nothing that ever comes", 60)
 
-drivers.fault = lambda _slug: deed
 made = drivers.Driver(
     api=cluster, acceptance="k3v9", stack="dev", environment="dev", rehearsal=True, job_sets=False,
     team=lab.TEAM, pool=lab.Pool(), base=lab.RUN, plan=plans.Plan(None, found.scenarios, ()), slots=1,
-    limit_seconds=60, progress=lab.Quiet(),
+    limit_seconds=60, progress=lab.Quiet(), disturb=lambda _slug: deed,
 )
 facts = made.run()
 cordoned = cluster.objects["/api/v1/nodes/gpu-0"]["spec"].get("unschedulable")

@@ -70,11 +70,10 @@ Run = Callable[..., Acceptance]
 
 
 @pytest.fixture
-def run(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(cluster: FakeCluster) -> Run:
     def carry_out(deed: Callable[[Lab], None], words: str = "drain", reference: bool = False) -> Acceptance:
         found = plans.plan(faults_named(words.split()), frozenset(), "job", "k3v9", RUN, "claim", GROUND)
         found = plans.Plan(found.reference if reference else None, found.scenarios, found.skipped)
-        monkeypatch.setattr(drivers, "fault", lambda _slug: deed)
         team = TEAM.model_copy(
             update={"checkpoint_storage": TEAM.checkpoint_storage.model_copy(update={"claim_name": "claim"})}
         )
@@ -82,6 +81,7 @@ def run(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Run:
             api=cluster, acceptance="k3v9", stack="dev", environment="dev", rehearsal=True,  # type: ignore[arg-type]
             job_sets=False, team=team, pool=Pool(), base=RUN, plan=found, slots=2,  # type: ignore[arg-type]
             limit_seconds=30, progress=Quiet(), asked=[one.kind.slug for one in found.scenarios],  # type: ignore[arg-type]
+            disturb=lambda _slug: deed,
         )  # fmt: skip
         deed.driver = made  # type: ignore[attr-defined]
         return made.run()
