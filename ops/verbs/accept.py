@@ -21,8 +21,9 @@ from ops.acceptance.cleanup import Cleanup, others
 from ops.acceptance.facts import FAULTS, Acceptance, FaultKind, dump, faults_named
 from ops.acceptance.inspector import Inspector
 from ops.acceptance.recorder import ACCEPTANCE_LABEL, JOB_SETS
+from ops.acceptance.turn import Taken, give_back, holder, turn
 from ops.acceptance.verdict import Outcome, Verdict
-from ops.errors import OpsError
+from ops.errors import OpsError, describe
 from ops.exit_codes import ExitCode
 from ops.stacks import ROOT, Stack, environment, run_names, settings, target
 from rehearsal.progress import Progress
@@ -83,7 +84,11 @@ def accept(
     consent(stack, driver, wanted.yes)
     folder = output or RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{driver.acceptance}"
     make_folder(folder)  # now, not after the minutes in which what it is for is made
-    facts = driver.run()
+    try:
+        with turn(api, driver.namespace, driver.acceptance, console.error):
+            facts = driver.run()
+    except Taken as taken:
+        raise busy([taken.holder], driver.namespace, stack) from None
     code = publish(facts, folder, as_json, junit, ctrf)
     return ExitCode.INTERRUPTED if driver.interrupted else code
 
@@ -269,13 +274,17 @@ def refuse_another(api: ActingKube, namespace: str, stack: Stack) -> None:
     )
     jobs = api.jobs(ACCEPTANCE_LABEL)
     mine = [job for job in jobs if job["metadata"].get("namespace") == namespace]
-    if found := others(pods or [], mine):
-        option = "" if stack.name == "dev" else f" --stack {stack.name}"
-        raise OpsError(
-            f"Another acceptance ({', '.join(found)}) is at work in {namespace}, or was killed there.",
-            f"Wait for it; or remove what it left: ./holdfast accept{option} --clean",
-            ExitCode.NOT_READY,
-        )
+    if found := sorted({*others(pods or [], mine), holder(api, namespace)} - {""}):
+        raise busy(found, namespace, stack)
+
+
+def busy(found: Sequence[str], namespace: str, stack: Stack) -> OpsError:
+    option = "" if stack.name == "dev" else f" --stack {stack.name}"
+    return OpsError(
+        f"Another acceptance ({', '.join(found)}) is at work in {namespace}, or was killed there.",
+        f"Wait for it; or remove what it left: ./holdfast accept{option} --clean",
+        ExitCode.NOT_READY,
+    )
 
 
 def consent(stack: Stack, driver: Driver, yes: bool) -> None:
@@ -310,8 +319,6 @@ def consent(stack: Stack, driver: Driver, yes: bool) -> None:
 
 def clean(stack: Stack, wanted: Wanted) -> ExitCode:
     """Remove what killed acceptances left in the team's namespace, and undo what they marked."""
-    import time
-
     from ops.acting import ActingKube
 
     env = environment(stack)
@@ -326,27 +333,36 @@ def clean(stack: Stack, wanted: Wanted) -> ExitCode:
     pods = (api.get(f"/api/v1/namespaces/{namespace}/pods", **selector) or {}).get("items") or []
     jobs = [job for job in api.jobs(ACCEPTANCE_LABEL) if job["metadata"].get("namespace") == namespace]
     marked = marked_by(api.nodes())
-    found = sorted({*others(pods, jobs), *marked})
+    found = sorted({*others(pods, jobs), *marked, holder(api, namespace)} - {""})
     if not found:
         console.say(f"Nothing of an acceptance is left in {namespace}.")
         return ExitCode.OK
     problems: list[str] = []
-    claim = place.team.checkpoint_storage.claim_name
     for identity in found:
-        cleanup = Cleanup(api, namespace, identity, api.get(JOB_SETS) is not None)
         with Progress().step(f"Removing what acceptance {identity} left"):
-            problems += cleanup.nodes()
-            problems += cleanup.workloads()
-            inspector = Inspector(
-                api, identity, namespace, claim, place.run, place.pool, CLEAN_SECONDS, time.sleep
-            )
-            told = inspector.remove([f"accept-*-{identity}[js]"])
-            problems += [told] if told else []
-            problems += cleanup.onlookers()
+            problems += clear(api, place, identity)
         console.say(f"Acceptance {identity}: its runs, Pods, claims and directories are removed.")
     for problem in problems:
         console.error(problem)
     return ExitCode.FAILED if problems else ExitCode.OK
+
+
+def clear(api: ActingKube, place: Place, identity: str) -> list[str]:
+    """Remove all of one acceptance; sentences about what is left."""
+    import time
+
+    namespace, claim = place.team.namespace_name, place.team.checkpoint_storage.claim_name
+    cleanup = Cleanup(api, namespace, identity, api.get(JOB_SETS) is not None)
+    problems = [*cleanup.nodes(), *cleanup.workloads()]
+    problems += cleanup.onlookers()  # those of the killed one: ours would have the same name
+    inspector = Inspector(api, identity, namespace, claim, place.run, place.pool, CLEAN_SECONDS, time.sleep)
+    try:
+        told = inspector.remove([f"accept-*-{identity}[js]"])
+        problems += [told] if told else []
+    except Exception as error:  # told, so that the rest is removed all the same
+        problems.append(f"Directories on {claim} were left: {describe(error)[0].splitlines()[0]}")
+    problems += cleanup.onlookers()
+    return problems or give_back(api, namespace, identity)  # while it has its turn, `--clean` finds it again
 
 
 def marked_by(nodes: Sequence[Mapping[str, Any]]) -> set[str]:

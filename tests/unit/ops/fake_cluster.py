@@ -114,6 +114,8 @@ class FakeCluster:
                 made["status"] = {"phase": "Running"}
                 made["spec"]["nodeName"] = "gpu-1"
             where = f"{path}/{made['metadata']['name']}"
+            if where in self.objects:
+                raise ApiException(status=409, reason="AlreadyExists")
             self.put(where, made)
             self.log.append(f"create {made['kind']} {made['metadata']['name']}")
             return copy.deepcopy(self.objects[where])
