@@ -28,6 +28,8 @@ def work(depth: Depth) -> Iterator[tuple[str, Callable[[], Counted]]]:
         yield scenario.name, lambda scenario=scenario: explore(scenario, depth)
     whole, resumed = SCENARIOS[-1], SCENARIOS[-2]
     yield f"{whole.name}, killed, then power lost", lambda: killed(whole, depth)
+    commits = next(scenario for scenario in SCENARIOS if scenario.name == "commit")
+    yield f"{commits.name}, killed, then power lost", lambda: killed(commits, depth, last=30)
     for kind, error in (
         (Kind.ONCE, errno.EIO),
         (Kind.FROM_HERE, errno.EIO),

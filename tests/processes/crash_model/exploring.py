@@ -155,6 +155,8 @@ def check_claims(attempt: Attempt, known: Known) -> None:
             f"generation {known.claimed} was claimed and {attempt.generation.number} is claimed again"
         )
     records = claims(attempt.generation.run_dir)
+    if forgotten := known.recorded - set(records):
+        raise Violation(f"the claims of generations {sorted(forgotten)} are forgotten")
     for number, step in known.starts.items():
         if records.get(number, {}).get("start_step") != step:
             raise Violation(
@@ -291,10 +293,11 @@ def crash_again(name: str, tree: Tree, known: Known, rooms: Path, choose: random
     return len(tried)
 
 
-def killed(scenario: Scenario, depth: Depth, offset: int = 0) -> Counted:
+def killed(scenario: Scenario, depth: Depth, last: int | None = None) -> Counted:
     """The process alone ends, at each `every`-th call; the next one takes over; power is lost under that.
 
-    Nothing of the dead one's is durable because it ended, and the next one sees all of it. Raises Violation.
+    Nothing of the dead one's is durable because it ended, and the next one sees all of it. last: only at so
+    many calls at the end, but at each of them. Raises Violation.
     """
     counted = Counted(f"{scenario.name}, killed, then power lost")
     choose = random.Random(f"{depth.seed} {counted.name}")
@@ -302,7 +305,8 @@ def killed(scenario: Scenario, depth: Depth, offset: int = 0) -> Counted:
     with folder() as rooms:
         (rooms / "whole").mkdir()
         counted.calls = len(record(scenario, rooms / "whole").calls)
-        for at in range(offset, counted.calls, depth.every):
+        calls = range(counted.calls)
+        for at in calls[:: depth.every] if last is None else calls[-last:]:
             with in_room(rooms) as room:
                 recorder = record(scenario, room, dies_at=at)
                 died = len(recorder.calls)

@@ -108,11 +108,13 @@ def inject(
                 end = _end_of(scenario, room / RUN, recorder, volume)
                 if volume.hit:
                     counted.points += 1
-                    number, disk = list(recorder.disks())[-1]
-                    known = known_at(recorder.marks, number)
-                    counted.states += check_some(
-                        end, recorder, number, disk, known, rooms, choose, depth, tried
-                    )
+                    told = _first_told_after(recorder, volume)
+                    for number, disk in recorder.disks():
+                        if number in (told, len(recorder.calls)):
+                            known = known_at(recorder.marks, number)
+                            counted.states += check_some(
+                                end, recorder, number, disk, known, rooms, choose, depth, tried
+                            )
     counted.distinct = len(tried)
     return counted
 
@@ -138,6 +140,12 @@ def _end_of(scenario: Scenario, run_dir: Path, recorder: Recorder, volume: Volum
 
 def _what(scenario: Scenario, volume: Volume) -> str:
     return f"{scenario.name}, {errno.errorcode[volume.number]} {volume.kind.value} at {volume.hit}"
+
+
+def _first_told_after(recorder: Recorder, volume: Volume) -> int:
+    """When the first save after the fault returned: from here on it must outlive a crash, -1 for never."""
+    saved = [at for at, fact in recorder.marks if at > volume.at and isinstance(fact, protocol.Saved)]
+    return saved[0] if saved else -1
 
 
 def _hit_a_save(recorder: Recorder, volume: Volume) -> bool:

@@ -83,6 +83,13 @@ class Claimed:
 
 
 @dataclass(frozen=True)
+class Recorded:
+    """The claim of a generation was written down, on a volume that works: it counts as an attempt."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Started:
     """The start of an attempt was written down, which counts attempts without progress."""
 
@@ -90,7 +97,7 @@ class Started:
     step: int
 
 
-Fact = Claimed | Started | Offered | Saved | Restored | Damaged | Committed
+Fact = Claimed | Recorded | Started | Offered | Saved | Restored | Damaged | Committed
 Note = Callable[[Fact], None]
 
 
@@ -103,6 +110,7 @@ class Known:
     least: int = 0
     result: bytes | None = None
     claimed: int = 0
+    recorded: frozenset[int] = frozenset()
     starts: Mapping[int, int] = field(default_factory=dict)
 
     def plus(self, fact: Fact) -> Known:
@@ -125,6 +133,8 @@ class Known:
                 return replace(self, result=content)
             case Claimed(number):
                 return replace(self, claimed=max(self.claimed, number))
+            case Recorded(number):
+                return replace(self, recorded=self.recorded | {number})
             case Started(number, step):
                 return replace(self, starts={**self.starts, number: step})
         raise AssertionError(fact)
@@ -353,6 +363,10 @@ def restored_and_saved(attempt: Attempt, note: Note) -> None:
     save(attempt, step + 1, note)
 
 
+def is_recorded(attempt: Attempt, note: Note) -> None:
+    note(Recorded(attempt.generation.number))
+
+
 def starts(attempt: Attempt, note: Note) -> None:
     """On a volume that works it is promised."""
     for _ in range(2):
@@ -376,7 +390,8 @@ def saves_twice(attempt: Attempt, note: Note) -> None:
 
 
 SCENARIOS: tuple[Scenario, ...] = (
-    Scenario("first claim", lambda run_dir, note: claim(run_dir, note) and None),
+    Scenario("first claim", claims_anew(is_recorded)),
+    Scenario("third claim", claims_anew(is_recorded), then(saved_before(1), saved_before(2))),
     Scenario("first save", claims_anew(each_save(1))),
     Scenario(
         "a save of files in folders", claims_anew(lambda a, note: save(a, 1, note, sharded_state_of(1)))
