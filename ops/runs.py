@@ -269,7 +269,8 @@ def _progress(snapshot: RunSnapshot, work: Workload) -> str:
         return "The trainer starts." + (f" It restored step {log.restored}." if log.restored else "")
     again = f"; {work.kind} {_restarted(work)}" if work.restarts else ""
     total = f" of {log.total_steps}" if log.total_steps else ""
-    saved = f", last checkpoint at {log.checkpoint}" if log.checkpoint is not None else ", no checkpoint yet"
+    newest = log.checkpoint if log.checkpoint is not None else log.restored
+    saved = f", last checkpoint at {newest}" if newest else ", no checkpoint yet"
     resumed = f", resumed from {log.restored}" if log.restored else ""
     failed = f"; the last save failed: {log.save_failed}" if log.save_failed else ""
     return f"step {log.step}{total}{saved}{resumed}{failed}{again}"

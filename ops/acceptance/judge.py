@@ -86,7 +86,7 @@ def _sentence(
     else:
         passed = sum(each.outcome is Outcome.PASSED for each in scenarios)
         named = (_named([*scenarios, *references], bad) for bad in _BAD)
-        said = " ".join([f"{passed} of {runs} passed.", *filter(None, named)])
+        said = " ".join([f"{passed} of {runs} faults passed.", *filter(None, named)])
     if missing:
         said += f" Asked for and not made: {', '.join(missing)}."
     if skipped := left_out(facts):

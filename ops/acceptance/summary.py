@@ -14,13 +14,13 @@ from ops.acceptance.words import number, percent, plain, seconds
 COLUMNS = (
     "",
     "fault",
-    "controller",
+    "by",
     "verdict",
-    "attempts",
+    "Pods",
     "resumed at",
     "recovery",
-    "lost steps",
-    "lost GPU-s",
+    "steps lost",
+    "GPU-s lost",
     "goodput",
 )
 
@@ -28,6 +28,8 @@ COLUMNS = (
 def summary(facts: Acceptance, verdict: Verdict) -> Table:
     """Faults first, then skipped ones, then the references."""
     table = console.table("Acceptance", *COLUMNS)
+    for column in table.columns[:4]:
+        column.no_wrap = True
     for run in verdict.scenarios:
         _add(table, _row(run, run.fault))
     for each in left_out(facts):
@@ -35,7 +37,7 @@ def summary(facts: Acceptance, verdict: Verdict) -> Table:
     for slug in verdict.missing:
         _add(table, ["", slug, "", str(Outcome.NOT_SHOWN), *["–"] * 6])
     for run in verdict.references:
-        _add(table, _row(run, "uninterrupted"))
+        _add(table, _row(run, "reference"))
     return table
 
 

@@ -25,6 +25,8 @@ def logs(stack: Stack, run: str, follow: bool, previous: bool, every: bool) -> E
     kube = Kube(target(stack, environment(stack)))
     ref = find_run(kube, stack, run)
     pods = oldest_first(kube.pods(ref.namespace, f"{RUN_LABEL}={run}"))
+    if follow and not pods:  # a Job takes its time to make the next one after a preemption
+        return _follow(kube, ref, None)
     chosen = choose(pods, run, previous, every)
     several = len(chosen) > 1 or follow
     for pod in chosen[:-1] if follow else chosen:
@@ -82,16 +84,16 @@ def _head(pod: Object) -> None:
     console.error(f"== {name_of(pod)} on {node}{how}")
 
 
-def _follow(kube: Kube, ref: RunRef, pod: Object) -> ExitCode:
-    """Stream this Pod, then the ones after it, until the run is over."""
+def _follow(kube: Kube, ref: RunRef, pod: Object | None) -> ExitCode:
+    """Stream this Pod, or the first that comes, then the ones after it, until the run is over."""
     from kubernetes.client.exceptions import ApiException
 
     seen = ""
     waited, said = time.monotonic(), ""
     while True:
-        name = name_of(pod)
-        phase = (pod.get("status") or {}).get("phase")
-        if name != seen and phase != "Pending":
+        name = name_of(pod) if pod else ""
+        phase = (pod.get("status") or {}).get("phase") if pod else "Pending"
+        if pod and name != seen and phase != "Pending":
             seen = name
             _head(pod)
             try:
@@ -113,4 +115,4 @@ def _follow(kube: Kube, ref: RunRef, pod: Object) -> ExitCode:
                 code=ExitCode.NOT_READY,
             )
         time.sleep(1.0)
-        pod = (oldest_first(kube.pods(ref.namespace, f"{RUN_LABEL}={ref.run}")) or [pod])[-1]
+        pod = (oldest_first(kube.pods(ref.namespace, f"{RUN_LABEL}={ref.run}")) or [pod])[-1]  # type: ignore[list-item]

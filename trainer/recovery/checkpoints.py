@@ -310,7 +310,7 @@ class CheckpointStore:
             "restore",
             step=0,
             generation=self.generation.number,
-            reason="there is no checkpoint that verifies",
+            reason="there is no checkpoint to resume from",
         )
         return None
 

@@ -38,6 +38,18 @@ from trainer.recovery.files import encode_json, replace_whole
 from trainer.recovery.generation import Generation
 from trainer.recovery.settings import Settings, read_settings, termination_log
 
+USAGE = """usage: holdfast-run [OPTION…] -- PROGRAM ARGUMENT…
+
+Makes PROGRAM a recoverable run: one writer, verified checkpoints, one committed result. Without options the program
+uses the recovery library. For a program that writes its own checkpoints:
+
+  --steps PATTERN       its checkpoints below {dir}, such as 'checkpoint-{step}' or 'epoch=*-step={step}.ckpt'
+  --resume-with WORDS   appended where there is one to resume from, such as '--resume_from {checkpoint}'
+  --marker NAME         a file that a checkpoint has when it is whole
+  --artifact GLOB       final files below {dir} for the result; may be given several times
+  --keep N              remove sealed checkpoints beyond the newest N
+
+HOLDFAST_CHECKPOINT_DIR names the run's directory; docs/training-programs.md has the rest."""
 TICK_SECONDS = 1.0
 HEARTBEAT = "heartbeat.json"
 SECONDS_FOR_LAST_WORDS = 1.0
@@ -65,6 +77,9 @@ def main(
     # Ignored, as some launchers leave it, the kernel would reap the program and nobody would know its code.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _open_standard_streams()
+    if list(arguments[:1]) in (["--help"], ["-h"]):
+        print(USAGE)
+        return int(ExitCode.DONE)
     try:
         settings = read_settings(environ, arguments)
         ending = _supervise(settings, received, environ)

@@ -215,6 +215,22 @@ def test_logs_are_followed_until_the_run_is_over(lab: Lab, capsys: pytest.Captur
     assert capsys.readouterr().out == "log of p-1\n"
 
 
+def test_following_waits_where_there_is_no_pod_yet(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    """After a preemption a Job has none for ten seconds, which is no reason to end."""
+    stack = lab(answers(job("Complete")))
+    assert logs(stack, "run-001", follow=True, previous=False, every=False) is ExitCode.OK
+    assert capsys.readouterr().out == ""
+
+
+def test_a_run_that_resumed_is_not_said_to_have_no_checkpoint(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = '{"event": "restore", "step": 270}\n{"event": "step", "step": 271}\n'
+    status(lab(answers(job(), pod(phase="Running"), log=log)), as_json=True)
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["sentence"] == "step 271, last checkpoint at 270, resumed from 270"
+
+
 JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2"
 
 

@@ -90,7 +90,7 @@ def test_a_fault_that_was_asked_for_and_not_made_is_not_shown() -> None:
     verdict = conclude(stories.acceptance(scenario("crash"), asked=["crash", "zombie"]))
     assert verdict.outcome is Outcome.NOT_SHOWN
     assert verdict.missing == ["zombie"]
-    assert verdict.sentence == "1 of 1 passed. Asked for and not made: zombie."
+    assert verdict.sentence == "1 of 1 faults passed. Asked for and not made: zombie."
 
 
 def test_a_fault_that_is_skipped_with_a_reason_does_not_stand_in_the_way() -> None:

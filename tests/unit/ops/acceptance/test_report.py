@@ -109,7 +109,7 @@ def test_the_page_is_well_formed_and_says_the_verdict_first() -> None:
     assert shown.open == []
     assert len(shown.ids) == len(set(shown.ids))
     start = shown.text[: shown.text.index("Cluster")]
-    assert "Failed 1 of 3 passed. Failed: pod-deletion (job). Not shown: zombie (job). 1 skipped" in start
+    assert "Failed 1 of 3 faults passed. Failed: pod-deletion (job). Not shown: zombie (job). 1 skipped" in start
     assert "abc123" in shown.text
     assert "It fills a volume to its last byte." in shown.text
     assert "expected step 25, sealed last by generation 1; seen: step 20" in shown.text
@@ -314,7 +314,7 @@ def test_the_terminal_has_a_row_per_fault_and_a_sentence_per_failure() -> None:
     assert rows[0][:6] == ("i", "crash", "jobset", "passed", "2", "20")
     assert rows[3] == ("g", "volume-full", "any", "skipped", "–", "–", "–", "–", "–", "–")
     said = sentences(facts, verdict)
-    assert said[0].startswith("Failed. 1 of 3 passed.")
+    assert said[0].startswith("Failed. 1 of 3 faults passed.")
     assert (
         "pod-deletion, job: resume step of attempt 2 does not hold: "
         "expected step 25, sealed last by generation 1; seen: step 20." in said
