@@ -12,7 +12,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rehearsal import cgroups, control_plane, machine, network, node, node_images, processes, toolchain, volumes
+from rehearsal import (
+    cgroups,
+    control_plane,
+    machine,
+    mount_points,
+    network,
+    node,
+    node_images,
+    processes,
+    toolchain,
+    volumes,
+)
 from rehearsal.addresses import addresses
 from rehearsal.errors import RehearsalError
 from rehearsal.pki import CONTEXT
@@ -86,7 +97,7 @@ def _start(
             node_images.ensure_imported(each, images[name].result(), programs)
 
     with progress.step("Starting the control plane", 10) as step:
-        node.make_mount_points()
+        mount_points.make(node.FOLDERS)
         volumes.share()
         network.up(plan, len(node.NODES))
         starts = {each: pool.submit(start_node, each, step) for each in node.NODES}
@@ -192,7 +203,7 @@ def down(progress: Progress) -> None:
         _stop_everything(step)
         cgroups.remove()
         network.down(len(node.NODES))
-        node.remove_mount_points()
+        mount_points.remove()
         volumes.unmount()
         shutil.rmtree(state_dir())
         with contextlib.suppress(OSError):

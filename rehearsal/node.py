@@ -17,7 +17,7 @@ from rehearsal.commands import run_in
 from rehearsal.control_plane import Identities
 from rehearsal.errors import RehearsalError
 from rehearsal.progress import Step
-from rehearsal.state import read_record, state_dir, write_atomically, write_record
+from rehearsal.state import state_dir, write_atomically
 from rehearsal.waiting import wait_until
 
 PROGRAMS = ("containerd", "kubelet", "kube-proxy")
@@ -148,28 +148,6 @@ def _boot(node: Node, step: Step) -> None:
         return "" if ready.exists() else f"the folders of {node.name}"
 
     wait_until(missing, limit_seconds=20, step=step, fix=f"Read {processes.log_path(node.process('node'))}.")
-
-
-def make_mount_points() -> None:
-    """Create the standard paths that this machine lacks, and write down which, so that `down` removes just those."""
-    made = list(read_record("mount-points").get("made", []))
-    for target in FOLDERS:
-        path = Path(target)
-        missing = [p for p in (path, *path.parents) if not p.exists()]
-        for folder in reversed(missing):
-            folder.mkdir()
-            made.append(str(folder))
-    write_record("mount-points", {"made": made})
-
-
-def remove_mount_points() -> None:
-    """Remove what `make_mount_points` made, where nobody has put anything there since."""
-    for text in sorted(read_record("mount-points").get("made", []), key=len, reverse=True):
-        folder = Path(text)
-        if text == "/run/netns":
-            network.unmount_namespaces()
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
 
 
 def _configure(node: Node, plan: Addresses, who: Identities) -> None:
