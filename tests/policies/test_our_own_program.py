@@ -87,7 +87,7 @@ def test_the_pack_sees_what_a_job_set_of_ours_must_not_lose(program: Any) -> Non
 
 def test_the_pack_is_not_silent_by_accident(program: Any) -> None:
     run = program()
-    run.one("Release").inputs["values"]["driver"]["enabled"] = True
+    run.one("Release", "gpu-operator").inputs["values"]["driver"]["enabled"] = True
     run.one("Job").inputs["spec"]["template"]["spec"]["containers"][0]["image"] = "docker.io/acme/a:v1"
     run.one("PersistentVolumeClaim").inputs["spec"]["accessModes"] = ["ReadWriteOnce"]
     assert {rule for rule, _ in _said(run)} == {

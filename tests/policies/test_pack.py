@@ -62,7 +62,7 @@ def served():
             yield analyzer_pb2_grpc.AnalyzerStub(channel)
     finally:
         server.send_signal(signal.SIGINT)
-        server.wait(timeout=20)
+        server.wait(timeout=60)
 
 
 def test_the_served_pack_is_mandatory_but_for_its_advice_and_judges(served, build):

@@ -17,9 +17,10 @@ NODES = ["gpu-0", "gpu-1"]
 def test_the_graph_is_the_expected_one(dev: Any) -> None:
     tree = sorted(f"{r.parent} > {r.kind} {r.name}" for r in dev.resources)
     stack = "Stack holdfast-dev"
-    team, operator, run = (
+    team, operator, job_set, run = (
         "Team ml-batch",
         "GpuOperator gpu-operator",
+        "JobSetController jobset",
         "TrainingRun ml-batch-run-001",
     )
     assert tree == sorted(
@@ -31,6 +32,10 @@ def test_the_graph_is_the_expected_one(dev: Any) -> None:
             f"{operator} > Namespace gpu-operator",
             f"{operator} > Release gpu-operator",
             f"{operator} > GpuReadiness gpu-operator-ready",
+            f"{stack} > {job_set}",
+            f"{job_set} > Namespace jobset",
+            f"{job_set} > Release jobset",
+            f"{job_set} > JobSetReadiness jobset-ready",
             f"{stack} > {team}",
             f"{team} > Namespace ml-batch",
             f"{team} > ResourceQuota ml-batch-quota",
@@ -50,7 +55,7 @@ def test_the_graph_is_the_expected_one(dev: Any) -> None:
 
 def test_every_kubernetes_object_uses_the_explicit_cluster(dev: Any) -> None:
     objects = [r for r in dev.resources if r.type.startswith("kubernetes:")]
-    assert len(objects) == 11
+    assert len(objects) == 13
     assert all(
         "::pulumi:providers:kubernetes::cluster::" in r.provider.replace("Stack$", "Stack::") for r in objects
     )
@@ -99,7 +104,7 @@ def test_the_operator_namespace_lets_privileged_pods_in(dev: Any) -> None:
 
 
 def test_the_release_is_pinned_patient_and_leaves_the_waiting_to_the_readiness(dev: Any) -> None:
-    inputs = dev.one("Release").inputs
+    inputs = dev.one("Release", "gpu-operator").inputs
     assert {key: inputs[key] for key in ("name", "namespace", "chart", "version", "timeout")} == {
         "name": "gpu-operator",
         "namespace": "gpu-operator",
@@ -112,7 +117,7 @@ def test_the_release_is_pinned_patient_and_leaves_the_waiting_to_the_readiness(d
 
 
 def test_the_release_has_the_planned_values(dev: Any) -> None:
-    values = dev.one("Release").inputs["values"]
+    values = dev.one("Release", "gpu-operator").inputs["values"]
     assert (values["driver"], values["toolkit"], values["devicePlugin"]) == (
         {"enabled": False},
         {"enabled": False},
@@ -130,7 +135,7 @@ def test_no_absolute_path_but_the_kubeconfigs_enters_the_state(dev: Any) -> None
 
 def test_the_default_chart_comes_from_its_repository_without_a_fingerprint(program: Any) -> None:
     run = program(lambda c: c["holdfast:gpuOperator"].pop("chart"))
-    inputs = run.one("Release").inputs
+    inputs = run.one("Release", "gpu-operator").inputs
     assert (inputs["chart"], inputs["version"]) == ("gpu-operator", "v26.7.0")
     assert inputs["repositoryOpts"] == {"repo": "https://helm.ngc.nvidia.com/nvidia"}
     assert "description" not in inputs
@@ -138,7 +143,7 @@ def test_the_default_chart_comes_from_its_repository_without_a_fingerprint(progr
 
 def test_a_chart_from_an_oci_registry_needs_no_repository(program: Any) -> None:
     chart = {"oci": "oci://registry.example.com/charts/gpu-operator", "version": "v26.7.0"}
-    inputs = program(lambda c: c["holdfast:gpuOperator"].update(chart=chart)).one("Release").inputs
+    inputs = program(lambda c: c["holdfast:gpuOperator"].update(chart=chart)).one("Release", "gpu-operator").inputs
     assert (
         inputs["chart"] == "oci://registry.example.com/charts/gpu-operator" and "repositoryOpts" not in inputs
     )
@@ -163,7 +168,7 @@ def test_readiness_expects_what_the_plan_says_on_the_nodes_that_the_pool_found(d
 
 def test_the_order_is_pool_then_release_then_readiness_then_job(dev: Any) -> None:
     job = dev.one("Job")
-    assert dev.reaches(dev.one("Release"), "NodePoolMembership", "gpu")
+    assert dev.reaches(dev.one("Release", "gpu-operator"), "NodePoolMembership", "gpu")
     assert dev.reaches(dev.one("GpuReadiness"), "Release", "gpu-operator")
     assert dev.reaches(job, "GpuReadiness", "gpu-operator-ready")
     assert dev.reaches(dev.one("JobRemoval"), "Job", "ml-batch-run-001")
@@ -271,7 +276,7 @@ def test_several_teams_and_runs_do_not_meet(program: Any) -> None:
 
 def test_a_preview_in_a_new_environment_runs_through_with_nothing_known(program: Any) -> None:
     run = program(preview=True)
-    assert len(run.resources) == 20
+    assert len(run.resources) == 24
     assert pulumi.contains_unknowns(run.one("GpuReadiness").inputs)
 
 

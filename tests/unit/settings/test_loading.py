@@ -36,6 +36,8 @@ def test_the_dev_environment_loads_with_the_variables_of_the_rehearsal_cluster(d
         "HOLDFAST_KUBECONFIG": "/state/kubeconfig",
         "HOLDFAST_TRAINER_IMAGE": IMAGE,
         "HOLDFAST_OPERATOR_IMAGE": IMAGE,
+        "HOLDFAST_JOBSET_CHART": "/cache/jobset-chart",
+        "HOLDFAST_JOBSET_DIGEST": "c" * 64,
     }
     settings = load_settings(dev, environ)
     assert settings.cluster.kubeconfig == "/state/kubeconfig"
@@ -43,6 +45,7 @@ def test_the_dev_environment_loads_with_the_variables_of_the_rehearsal_cluster(d
     assert settings.cluster.cluster_identifier == "holdfast-rehearsal"
     assert settings.gpu_operator.chart.chart == "./rehearsal/charts/gpu-operator-rehearsal"
     assert settings.gpu_operator.chart.repository_url is None
+    assert settings.job_set.chart.chart == "/cache/jobset-chart"
 
 
 def test_the_dev_environment_without_its_variables_says_how_to_get_them(
@@ -57,6 +60,11 @@ def test_the_dev_environment_without_its_variables_says_how_to_get_them(
         (
             "holdfast:gpuOperator.extraValues.rehearsal.image\n    The environment variable"
             f" HOLDFAST_OPERATOR_IMAGE is not set.\n    {fix}"
+        ),
+        f"holdfast:jobSet.chart.path\n    The environment variable HOLDFAST_JOBSET_CHART is not set.\n    {fix}",
+        (
+            "holdfast:jobSet.extraValues.image.tag\n    The environment variable HOLDFAST_JOBSET_DIGEST is"
+            f" not set.\n    {fix}"
         ),
         f"holdfast:runs[0].image\n    The environment variable HOLDFAST_TRAINER_IMAGE is not set.\n    {fix}",
     ]
