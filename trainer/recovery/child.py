@@ -17,8 +17,9 @@ from trainer.recovery.exit_codes import of_status
 ENDING = (signal.SIGTERM, signal.SIGINT)
 PASSED_ON = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 WATCHED = frozenset({*ENDING, *PASSED_ON, signal.SIGCHLD})
-# Python ignores the last two, and an ignored signal stays so in the program; subprocess restores them too.
-DEFAULTED = (*WATCHED, signal.SIGPIPE, signal.SIGXFSZ)
+# An ignored signal stays so in the program. Python ignores SIGPIPE and SIGXFSZ, nohup SIGHUP, and a shell
+# SIGQUIT of what it starts in the background.
+DEFAULTED = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 NOT_EXECUTABLE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC})
 # After the grace period the kubelet kills everything; before that the last words must be written.
 MARGIN_SECONDS = 5.0

@@ -51,6 +51,8 @@ def test_a_verb_that_is_told_to_end_leaves_no_process_behind(tmp_path, checkout,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        # Whoever started the tests may have had it ignored (nohup), which would stay so.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )
     child = wait_until_written(tmp_path / "pid")
     verb.send_signal(number)

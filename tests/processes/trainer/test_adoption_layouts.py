@@ -205,8 +205,11 @@ def test_killed_at_random_moments_it_ends_with_the_weights_of_an_uninterrupted_r
         begun.append(adopting.begun_at())
         assert begun[-1] in (before, NOT_BEGUN), "it resumes from what was sealed, nothing newer or older"
     sealed = adopting.sealed()
+    # The last kill may have come when the result was committed already.
+    done = results.find(adopting.supervised.run_dir) is not None
     assert adopting.run(options=("--artifact", "final.txt")) == ExitCode.DONE
-    assert adopting.begun_at() == sealed >= EVERY
+    assert adopting.begun_at() == (NOT_BEGUN if done else sealed)
+    assert sealed >= EVERY
     assert adopting.committed().step == STEPS
     assert adopting.final() == uninterrupted(STEPS)
 
@@ -253,7 +256,7 @@ def test_a_program_that_sigterm_ends_in_a_save_leaves_nothing_half_written_to_re
     supervised: Supervised, words: tuple[str, ...]
 ) -> None:
     adopting = Adopting(supervised, LAYOUTS[0], pace=0.4)
-    adopting.program[-2] = "10"
+    adopting.program[-1] = "0.1"  # it is killed long before its end
     process = adopting.start(*words)
     half = supervised.run_dir / "generation-1" / "program" / "checkpoint-5" / "model.bin"
     supervised.wait_for(half.exists, "the save of step 5")
