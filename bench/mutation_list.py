@@ -120,12 +120,6 @@ _FLUSHING = (
         "    fsync_path(run_dir / RESULT)\n    fsync_path(run_dir)\n",
         "    pass\n",
     ),
-    _one(
-        "without hard links: the winner's folder is not flushed",
-        "files.py",
-        '        write_new(ours / "content", content)\n        fsync_path(ours)\n',
-        '        write_new(ours / "content", content)\n',
-    ),
 )
 
 _ORDER = (

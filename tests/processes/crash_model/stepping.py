@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.processes.crash_model.exploring import Gone
-from tests.processes.crash_model.protocol import Note
+from tests.processes.crash_model.protocol import Note, no_hard_links
 from tests.processes.crash_model.recorder import SHARED, Recorder
 from trainer.recovery import Superseded
 
@@ -31,9 +32,9 @@ class Attempts:
             for number, one in enumerate(work)
         ]
 
-    def play(self, schedule: Sequence[tuple[int, int]], to_the_end: bool) -> None:
+    def play(self, schedule: Sequence[tuple[int, int]], to_the_end: bool, hard_links: bool = True) -> None:
         """Run as scheduled: (attempt, calls). Then all to their ends, or power is lost where they are."""
-        with self.recorder.recording():
+        with self.recorder.recording(), contextlib.nullcontext() if hard_links else no_hard_links():
             for thread in self._threads:
                 thread.start()
             for number, calls in schedule:
