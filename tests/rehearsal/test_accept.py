@@ -17,7 +17,7 @@ FAULTS = "kill-during-save,corrupted-checkpoint,two-finishers,volume-full"
 
 @pytest.fixture(scope="module")
 def accepted(holdfast, tmp_path_factory):
-    holdfast("up", "--detach")
+    holdfast("up")  # to its end: one fault needs both GPUs
     folder = tmp_path_factory.mktemp("acceptance")
     done = holdfast("accept", "--fault", FAULTS, "--output", str(folder), "--json", code=None)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -42,10 +42,11 @@ def test_the_evidence_rechecks_and_an_edit_is_found(accepted, holdfast, tmp_path
     holdfast("accept", "--verify", str(edited), code=1)
 
 
-def test_ci_gets_one_test_per_fault(accepted):
+def test_ci_gets_one_test_per_fault_and_one_for_the_reference(accepted):
     folder, _ = accepted
-    cases = ElementTree.parse(folder / "junit.xml").getroot().iter("testcase")
-    assert len(list(cases)) == len(FAULTS.split(","))
+    names = [case.get("name", "") for case in ElementTree.parse(folder / "junit.xml").getroot().iter("testcase")]
+    assert len(names) == len(FAULTS.split(",")) + 1
+    assert all(any(fault in name for name in names) for fault in [*FAULTS.split(","), "reference"])
 
 
 def test_an_acceptance_leaves_nothing_behind(accepted, kubectl):
