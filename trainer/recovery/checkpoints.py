@@ -190,6 +190,8 @@ class CheckpointStore:
             emit("checkpoint-begins", step=step, generation=self.generation.number)
             call_writer(write, temporary)
             saved = self._seal(temporary, step, state)
+            # A writer that makes missing folders brings a fenced directory back, which nobody will read.
+            self.generation.raise_if_fenced()
         except OSError as error:
             self.generation.raise_if_fenced()
             reason = f"The checkpoint of step {step} could not be saved: {reason_of(error)}"

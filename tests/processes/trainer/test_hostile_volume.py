@@ -410,3 +410,18 @@ def test_a_volume_that_fails_after_a_save_does_not_end_the_training(
     save(attempt, 3)
     monkeypatch.undo()
     assert attempt.store.steps() == [3, 2, 1]
+
+
+def test_a_save_whose_writer_brings_a_fenced_directory_back_does_not_count(claim: Claim, run_dir: Path) -> None:
+    zombie = claim()
+
+    def overtaken(folder: Path) -> None:
+        claim()
+        folder.mkdir(parents=True)  # as many frameworks do, whatever they are told
+        (folder / "state").touch()
+
+    with pytest.raises(Superseded):
+        zombie.store.save(1, overtaken)
+    found = claim()
+    assert found.store.restore() is None
+    assert [path.name for path in run_dir.glob("generation-*")] == ["generation-3"]
