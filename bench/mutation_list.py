@@ -250,18 +250,41 @@ _TRUST = (
 
 _FENCE = (
     _one(
-        "no fence: the takeover copies instead of renaming",
+        "no fence: the takeover links everything into a new directory and leaves the former one",
         "generation.py",
         '                os.rename(run_dir / f"generation-{max(numbers)}", generation.work_dir)\n',
         '                __import__("shutil").copytree(\n'
-        '                    run_dir / f"generation-{max(numbers)}", generation.work_dir\n'
+        '                    run_dir / f"generation-{max(numbers)}",\n'
+        "                    generation.work_dir,\n"
+        "                    copy_function=os.link,\n"
         "                )\n",
     ),
-    _one(
-        "no fence: a new attempt writes into the former one's directory",
+    Mutation(
+        "no fence: one directory for all, and the newest claim is looked at instead",
         "generation.py",
-        '        return self.run_dir / f"generation-{self.number}"\n',
-        '        return self.run_dir / "generation-1"\n',
+        (
+            (
+                '        return self.run_dir / f"generation-{self.number}"\n',
+                '        return self.run_dir / "generation-1"\n',
+            ),
+            (
+                "        return max(_work_dirs(self.run_dir), default=0) == self.number\n",
+                "        return max(claims(self.run_dir), default=0) == self.number\n",
+            ),
+            (
+                "        if number < generation.number:\n            # A program",
+                "        if number < 0:\n            # A program",
+            ),
+        ),
+        SCHEDULES,
+    ),
+    _one(
+        "a save into a directory that the program brought back counts",
+        "checkpoints.py",
+        "            # A writer that makes missing folders brings a fenced directory back, which nobody will read.\n"
+        "            self.generation.raise_if_fenced()\n",
+        "",
+        HOSTILE,
     ),
     _one(
         "two attempts may claim the same number",

@@ -174,7 +174,8 @@ def save(
 def write_files(folder: Path, content: Content) -> None:
     """As a program writes: in pieces, nothing flushed."""
     for path, part in content.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        for parent in list(reversed(Path(path).parents))[1:]:  # never the folder itself
+            (folder / parent).mkdir(exist_ok=True)
         with (folder / path).open("wb") as stream:
             stream.write(part[:7])
             stream.flush()

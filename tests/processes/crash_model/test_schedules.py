@@ -6,6 +6,7 @@ import functools
 import itertools
 import os
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,9 +64,20 @@ def results_of(recorder: Recorder) -> set[bytes]:
     return {fact.content for _, fact in recorder.marks if isinstance(fact, Committed)}
 
 
+def check_fence(recorder: Recorder) -> None:
+    """Nobody makes, renames or removes anything below a former generation's path once a newer one is claimed."""
+    claimed = [(at, fact.number) for at, fact in recorder.marks if isinstance(fact, Claimed)]
+    for place, call in enumerate(recorder.calls):
+        below = re.match(rf"{RUN}/generation-([0-9]+)/", call.path)
+        newest = max((number for at, number in claimed if at <= place), default=0)
+        if below and call.effects and int(below[1]) < newest:
+            raise Violation(f"generation {newest} is claimed, and {call.name} {call.path} still works")
+
+
 def check_end(attempts: Attempts, root: Path) -> None:
     """Nobody failed, and a last attempt finds everything that was told, and completes."""
     assert attempts.failed == []
+    check_fence(attempts.recorder)
     assert len(results_of(attempts.recorder)) <= 1, "two results"
     claimed = [fact.number for _, fact in attempts.recorder.marks if isinstance(fact, Claimed)]
     assert len(set(claimed)) == len(claimed), "two attempts have one generation"
@@ -100,6 +112,7 @@ def test_power_lost_while_attempts_overtake_each_other_loses_nothing_that_was_to
         attempts = Attempts(root / "volume", [attempt_in(root / "volume")] * count)
         attempts.play(schedule, to_the_end=False)
         assert attempts.failed == []
+        check_fence(attempts.recorder)
         number, disk = list(attempts.recorder.disks())[-1]
         known = known_at(attempts.recorder.marks, number)
         lost = (Fate.LOST,) * len(disk.pending)
