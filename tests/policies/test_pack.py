@@ -54,7 +54,10 @@ def test_the_pack_imports_nothing_outside_its_folder():
 def served():
     """The pack as the language host starts it: it prints its port and answers until SIGINT."""
     server = subprocess.Popen(
-        [sys.executable, "-u", "-m", "pulumi.policy", "127.0.0.1:1", str(PACK)], stdout=subprocess.PIPE
+        [sys.executable, "-u", "-m", "pulumi.policy", "127.0.0.1:1", str(PACK)],
+        stdout=subprocess.PIPE,
+        # A shell has SIGINT ignored in what it starts in the background, and so has all that this starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
         port = int(server.stdout.readline())
