@@ -256,7 +256,7 @@ def test_a_program_that_sigterm_ends_in_a_save_leaves_nothing_half_written_to_re
     supervised: Supervised, words: tuple[str, ...]
 ) -> None:
     adopting = Adopting(supervised, LAYOUTS[0], pace=0.4)
-    adopting.program[-1] = "0.1"  # it is killed long before its end
+    adopting.program[-2] = "10"
     process = adopting.start(*words)
     half = supervised.run_dir / "generation-1" / "program" / "checkpoint-5" / "model.bin"
     supervised.wait_for(half.exists, "the save of step 5")
@@ -332,7 +332,7 @@ def test_sigterm_while_the_checkpoints_are_verified_ends_with_75_and_starts_noth
     supervised: Supervised, tmp_path: Path
 ) -> None:
     adopting = Adopting(supervised, LAYOUTS[0])
-    adopting.program[-2] = "10"
+    adopting.program[-1] = "0.1"  # it is killed long before its end
     process = adopting.start()
     adopting.wait_for_step(EVERY)
     adopting.kill_everything(process)
