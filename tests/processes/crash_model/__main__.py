@@ -28,8 +28,10 @@ def work(depth: Depth) -> Iterator[tuple[str, Callable[[], Counted]]]:
         yield scenario.name, lambda scenario=scenario: explore(scenario, depth)
     whole, resumed = SCENARIOS[-1], SCENARIOS[-2]
     yield f"{whole.name}, killed, then power lost", lambda: killed(whole, depth)
-    commits = next(scenario for scenario in SCENARIOS if scenario.name == "commit")
-    yield f"{commits.name}, killed, then power lost", lambda: killed(commits, depth, last=30)
+    for scenario in SCENARIOS:
+        if scenario.name in ("first save", "commit"):
+            name = f"{scenario.name}, killed, then power lost"
+            yield name, lambda scenario=scenario: killed(scenario, depth, last=30)
     for kind, error in (
         (Kind.ONCE, errno.EIO),
         (Kind.FROM_HERE, errno.EIO),
@@ -74,7 +76,7 @@ def main() -> int:
         print(f"nothing has {given.only!r} in its name", file=sys.stderr)
         return 2
     print(row(("all", *(sum(numbers) for numbers in list(zip(*map(astuple, found), strict=True))[1:]))))
-    print(f"\n{time.monotonic() - began:.0f} seconds, seed {given.seed}; every invariant holds")
+    print(f"\n{time.monotonic() - began:.0f} seconds, seed {given.seed}; every invariant holds", flush=True)
     return 0
 
 

@@ -225,17 +225,17 @@ class Depth:
     how many-th call is taken where one more crash or fault multiplies them. examples: random schedules.
     """
 
-    drawn: int = 3
-    whole: int = 7
-    nested: int = 2
+    drawn: int = 2
+    whole: int = 9
+    nested: int = 1
     nested_drawn: int = 1
-    every: int = 5
-    examples: int = 25
+    every: int = 8
+    examples: int = 50
     seed: int = 0
 
 
 DEPTHS = {
-    "fast": Depth(drawn=1, whole=10**9, nested=0, every=17, examples=10),
+    "fast": Depth(drawn=1, whole=10**9, nested=0, every=17, examples=15),
     "usual": Depth(),
     "thorough": Depth(drawn=12, whole=1, nested=25, nested_drawn=4, every=1, examples=400),
 }

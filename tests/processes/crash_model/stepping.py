@@ -48,9 +48,10 @@ class Attempts:
 
     def _step(self, number: int, calls: int) -> None:
         for _ in range(calls):
-            if number in self.living:
-                self._turns[number].release()
-                assert self._back.acquire(timeout=LONGEST_STEP_SECONDS), f"attempt {number} hangs"
+            if number not in self.living:
+                return
+            self._turns[number].release()
+            assert self._back.acquire(timeout=LONGEST_STEP_SECONDS), f"attempt {number} hangs"
 
     def _before(self, name: str, place: str) -> None:
         number = getattr(self._mine, "number", None)

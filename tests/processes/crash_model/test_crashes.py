@@ -37,10 +37,11 @@ def test_a_process_that_dies_at_any_call_and_power_lost_under_the_next_one_lose_
     assert found.points == len(range(0, found.calls, depth.every)) and found.states > found.points
 
 
-def test_whoever_finds_the_result_of_a_process_that_died_in_its_commit_makes_it_last(
-    depth: Depth, counted: list[Counted]
+@pytest.mark.parametrize("name", ["first save", "commit"])
+def test_whoever_relies_on_what_a_dead_process_did_last_makes_it_last(
+    name: str, depth: Depth, counted: list[Counted]
 ) -> None:
-    found = killed(BY_NAME["commit"], depth, last=30)
+    found = killed(BY_NAME[name], depth, last=30)
     counted.append(found)
     assert found.points == 30
 
