@@ -183,6 +183,8 @@ def accept(
     """
     from ops.verbs import accept as verb
 
+    if verify is not None and clean:
+        raise typer.BadParameter("--verify and --clean are different things to do: give one of them.")
     if verify is not None:
         return verb.verify(verify, as_json)
     if controller not in ("fit", "job", "jobset", "both"):

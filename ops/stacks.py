@@ -148,3 +148,13 @@ def run_names(stack: Stack) -> list[str]:
     if not isinstance(runs, list):
         return []
     return [str(run.get("id")) for run in runs if isinstance(run, Mapping) and run.get("id")]
+
+
+def cancelled_runs(stack: Stack) -> list[str]:
+    """The ids of the runs that the stack declares cancelled, in order."""
+    runs = stack.config.get("holdfast:runs")
+    return [
+        str(run["id"])
+        for run in (runs if isinstance(runs, list) else [])
+        if isinstance(run, Mapping) and run.get("id") and run.get("cancelled") is True
+    ]

@@ -40,8 +40,8 @@ def ready_problem() -> str:
         return "" if answer.status == 200 else f"the API server (it answers {answer.status})"
     except ApiException as error:
         return f"the API server (it answers {error.status})"
-    except urllib3.exceptions.HTTPError as error:
-        return f"the API server ({type(error).__name__})"
+    except urllib3.exceptions.HTTPError:
+        return "the API server, which does not answer"
 
 
 def apply(manifests: str) -> None:

@@ -166,7 +166,8 @@ def verify(file: Path, as_json: bool) -> ExitCode:
     else:
         console.say(found.sentence)
         for problem in found.problems:
-            console.say(problem)
+            if problem != found.sentence:  # of what is no evidence there is one thing to say
+                console.say(problem)
         if found.verdict is not None and found.facts is not None:
             show(found.verdict, found.facts)
     return ExitCode.OK if found.passed else ExitCode.FAILED

@@ -28,7 +28,8 @@ def cancel(stack: Stack, run: str) -> ExitCode:
     pulumi = Pulumi(stack, environment(stack))
     pulumi.set_config(f"holdfast:runs[{index}].cancelled", "true")
     console.say(
-        f"{stack.file.name} now says that run {run} is cancelled; its checkpoints stay on their volume."
+        f"{stack.file.name} now says that run {run} is cancelled; its checkpoints, and its result if it has one,"
+        " stay on their volume."
     )
     console.say(f"Carry it out: ./holdfast up{_option(stack)}")
     return ExitCode.OK

@@ -12,7 +12,7 @@ from ops.exit_codes import ExitCode
 from ops.kube import RUN_LABEL, Kube
 from ops.observe import RunRef, observe, present
 from ops.runs import Object, name_of, oldest_first, terminated
-from ops.stacks import Stack, environment, run_names, target
+from ops.stacks import Stack, cancelled_runs, environment, run_names, target
 
 START_LIMIT_SECONDS = 600.0
 
@@ -43,7 +43,9 @@ def find_run(kube: Kube, stack: Stack, run: str) -> RunRef:
     if run in declared:
         raise OpsError(
             f"Run {run} is declared, and the cluster has no Job or JobSet of it.",
-            "It is cancelled, was deleted after its time, or `./holdfast up` has not made it yet.",
+            f"It is declared cancelled; another attempt: ./holdfast retry {run}"
+            if run in cancelled_runs(stack)
+            else "It was deleted after its time, or `./holdfast up` has not made it yet.",
             ExitCode.NOT_READY,
         )
     raise OpsError(

@@ -12,7 +12,7 @@ from ops.kube import Kube
 from ops.observe import observe, present
 from ops.readiness import job_set_problems, operator_problems
 from ops.runs import Object, Phase, RunView
-from ops.stacks import Stack, environment, run_names, settings, target
+from ops.stacks import Stack, cancelled_runs, environment, run_names, settings, target
 
 GPU = "nvidia.com/gpu"
 QUOTA_SELECTOR = "app.kubernetes.io/part-of=holdfast"
@@ -52,6 +52,8 @@ class Status:
     quotas: Sequence[QuotaView]
     runs: Sequence[RunView]
     not_made: Sequence[str] = ()
+    cancelled: Sequence[str] = ()
+    """Those of the declared runs that the stack's file calls cancelled."""
     problems: Sequence[str] = field(default_factory=tuple)
 
 
@@ -93,6 +95,7 @@ def gather(stack: Stack) -> Status:
         quotas=quota_views(kube.quotas(QUOTA_SELECTOR)),
         runs=runs,
         not_made=[run for run in run_names(stack) if run not in made],
+        cancelled=cancelled_runs(stack),
         problems=problems,
     )
 
@@ -151,11 +154,12 @@ def show(found: Status) -> None:
     for run in found.runs:
         runs.add_row(run.run, run.phase, run.attempt, run.pod or "-", run.node or "-", run.sentence)
     for name in found.not_made:
-        runs.add_row(
-            name,
-            *("-" for _ in range(4)),
-            "declared; no Job or JobSet (cancelled, cleaned up after its time, or not up yet)",
+        phase, sentence = (
+            ("Cancelled", "its checkpoints stay; ./holdfast retry declares another attempt")
+            if name in found.cancelled
+            else ("-", "declared; no Job or JobSet (cleaned up after its time, or not up yet)")
         )
+        runs.add_row(name, phase, *("-" for _ in range(3)), sentence)
     console.out().print(runs)
     console.say()
     if not found.problems:

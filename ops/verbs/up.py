@@ -113,17 +113,19 @@ def show(item: Followed, began: datetime) -> None:
 def where_next(followed: Sequence[Followed], stack: Stack) -> None:
     """The commands that a person wants after this one."""
     option = "" if stack.name == "dev" else f" --stack {stack.name}"
+    lines = []
+    for item in followed:
+        lines.append((f"./holdfast logs {item.view.run}{option}", "what the run said"))
+        if item.view.phase is Phase.FAILED:
+            lines.append((f"./holdfast retry {item.view.run}{option}", "declare another attempt, then up again"))
+    lines.append((f"./holdfast status{option}", "nodes, operator, quotas and runs"))
+    if stack.rehearsal:
+        lines.append((f'eval "$(./holdfast env{option})"', "plain pulumi and kubectl on this cluster"))
+        lines.append(("./holdfast down", "end the cluster and everything on it"))
+    else:
+        lines.append((f"pulumi stack output{option}", "owners of each layer, teams, runs"))
+    width = max(len(command) for command, _ in lines)
     console.say()
     console.say("Next:")
-    for item in followed:
-        console.say(f"  ./holdfast logs {item.view.run}{option:<12}  what the run said")
-        if item.view.phase is Phase.FAILED:
-            console.say(
-                f"  ./holdfast retry {item.view.run}{option:<11}  declare another attempt, then ./holdfast up"
-            )
-    console.say(f"  ./holdfast status{option:<18}  nodes, operator, quotas and runs")
-    if not stack.rehearsal:
-        console.say(f"  pulumi stack output --stack {stack.name:<8}  owners of each layer, teams, runs")
-    if stack.rehearsal:
-        console.say(f'  eval "$(./holdfast env{option})"          plain pulumi and kubectl on this cluster')
-        console.say("  ./holdfast down                     end the cluster and everything on it")
+    for command, meaning in lines:
+        console.say(f"  {command:<{width}}  {meaning}")

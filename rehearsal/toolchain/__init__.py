@@ -125,6 +125,11 @@ def _install_provider(pulumi_home: Path) -> None:
         _relink(folder / provider.name, cached(provider))
 
 
+def with_front(folder: Path, path: str) -> str:
+    """`path` with `folder` as its first entry, once, however often a shell takes this environment."""
+    return ":".join([str(folder), *(entry for entry in path.split(":") if entry != str(folder))])
+
+
 def tool_environment(pulumi_home: Path, backend: Path) -> dict[str, str]:
     """What a shell needs so that plain `pulumi` works on a local backend, without touching the user's own Pulumi.
 
@@ -134,7 +139,7 @@ def tool_environment(pulumi_home: Path, backend: Path) -> dict[str, str]:
     _install_provider(pulumi_home)
     backend.mkdir(parents=True, exist_ok=True)
     return {
-        "PATH": f"{bin_dir()}:{os.environ['PATH']}",
+        "PATH": with_front(bin_dir(), os.environ["PATH"]),
         "PULUMI_HOME": str(pulumi_home),
         # For the policy pack, which names no virtual environment: its packages are in ours.
         "PULUMI_PYTHON_CMD": sys.executable,

@@ -46,7 +46,14 @@ def test_every_verb_has_its_own_help(verb: str, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize(
     "words",
-    [["upp"], ["logs"], ["status", "--bogus"], ["test", "--tier", "all-of-it"], ["env", "--shell", "tcsh"]],
+    [
+        ["upp"],
+        ["logs"],
+        ["status", "--bogus"],
+        ["test", "--tier", "all-of-it"],
+        ["env", "--shell", "tcsh"],
+        ["accept", "--clean", "--verify", "x.json"],
+    ],
 )
 def test_a_wrong_command_line_is_told_without_a_traceback(
     words: list[str], capsys: pytest.CaptureFixture[str]

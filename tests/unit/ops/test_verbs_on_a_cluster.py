@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -106,11 +107,12 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
         monkeypatch.setenv(name, value)
     with ExitStack() as stack:
 
-        def make(served: dict[str, Any]) -> Stack:
+        def make(served: dict[str, Any], **of_the_run: Any) -> Stack:
             url = stack.enter_context(api_server.serving(served, []))
             document = yaml.safe_load((stacks.ROOT / "Pulumi.dev.yaml").read_text())
             kubeconfig = str(api_server.kubeconfig(tmp_path, url))
             document["config"]["holdfast:cluster"] = {"kubeconfig": kubeconfig, "context": "here"}
+            document["config"]["holdfast:runs"][0].update(of_the_run)
             (tmp_path / "Pulumi.lab.yaml").write_text(yaml.safe_dump(document))
             return stacks.load_stack("lab", tmp_path)
 
@@ -199,6 +201,18 @@ def test_status_for_programs_is_one_document(lab: Lab, capsys: pytest.CaptureFix
 def test_status_names_a_declared_run_without_a_job(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     status(lab(answers(None)), as_json=False)
     assert "declared; no Job or JobSet" in capsys.readouterr().out
+
+
+def test_a_cancelled_run_is_called_so_by_status_and_by_logs(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack = lab(answers(None), cancelled=True)
+    status(stack, as_json=False)
+    assert re.search(r"run-001\s+Cancelled", capsys.readouterr().out)
+    status(stack, as_json=True)
+    assert json.loads(capsys.readouterr().out)["cancelled"] == ["run-001"]
+    with pytest.raises(pulumi_cli.OpsError, match="is declared cancelled; another attempt"):
+        logs(stack, "run-001", False, False, False)
 
 
 def test_logs_of_all_pods_come_oldest_first(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import tarfile
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -203,3 +204,11 @@ def test_every_program_s_module_pins_its_version():
 def test_the_provider_has_the_version_of_the_python_sdk():
     wanted = f"pulumi-kubernetes=={PROGRAMS['pulumi-resource-kubernetes'].version.lstrip('v')}"
     assert wanted in (toolchain.SHIMS.parents[2] / "requirements.in").read_text().splitlines()
+
+
+def test_a_shell_that_takes_the_environment_twice_has_our_programs_on_its_path_once() -> None:
+    ours, path = Path("/cache/bin"), "/usr/bin:/bin"
+    once = toolchain.with_front(ours, path)
+    assert once == "/cache/bin:/usr/bin:/bin"
+    assert toolchain.with_front(ours, once) == once
+    assert toolchain.with_front(ours, f"/venv/bin:{once}") == "/cache/bin:/venv/bin:/usr/bin:/bin"
