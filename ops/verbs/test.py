@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from ops import console
-from ops.bootstrap import BootstrapError, ensure_packages
+from ops.bootstrap import BootstrapError, ensure_packages, ensure_venv
 from ops.exit_codes import ExitCode
 from ops.stacks import ROOT
 from rehearsal import toolchain
@@ -23,6 +23,8 @@ from rehearsal.progress import Progress
 
 RESULTS = ROOT / "test-results"
 TRAINER_REQUIREMENTS = ROOT / "trainer" / "requirements.txt"
+FRAMEWORKS_REQUIREMENTS = ROOT / "tests" / "processes" / "trainer" / "frameworks" / "requirements.txt"
+MOST_PROCESSES = 8  # a tier has few minutes of work: more would start longer than they help
 NO_TESTS = 5  # pytest's exit code for "no test was collected"
 
 
@@ -79,6 +81,7 @@ def _tier(tier: Tier, keep: bool, extra: Sequence[str], progress: Progress) -> T
     try:
         if tier is Tier.PROCESSES:
             ensure_packages(TRAINER_REQUIREMENTS, "trainer")
+            python_with_frameworks()
         if tier is Tier.CLI:
             toolchain.ensure(toolchain.PULUMI_PROGRAMS, progress)
         if tier is Tier.REHEARSAL:
@@ -116,12 +119,37 @@ def _pytest(tier: Tier, extra: Sequence[str], started: float) -> TierResult:
     report = RESULTS / f"{tier}.xml"
     report.unlink(missing_ok=True)
     print(f"== {tier} tests", flush=True)
-    command = [sys.executable, "-m", "pytest", f"tests/{tier}", f"--junitxml={report}", "-q", *extra]
+    command = [sys.executable, "-m", "pytest", f"tests/{tier}", f"--junitxml={report}", "-q"]
+    command += [*side_by_side(tier, extra), *extra]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     code = subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL).returncode
     if code == NO_TESTS and extra:
         code = 0  # a selection such as `-k name` may fit one tier and no other
     return TierResult(tier, code, time.monotonic() - started, *counts(report))
+
+
+def python_with_frameworks() -> Path:
+    """The Python of an environment with other people's training frameworks, made once and kept with the caches."""
+    from rehearsal.state import cache_dir
+
+    root = cache_dir() / "test-frameworks"
+    root.mkdir(parents=True, exist_ok=True)
+    wanted, copy = FRAMEWORKS_REQUIREMENTS.read_bytes(), root / "requirements.txt"
+    if not copy.is_file() or copy.read_bytes() != wanted:
+        copy.write_bytes(wanted)
+    return ensure_venv(root)
+
+
+def side_by_side(tier: Tier, extra: Sequence[str], cores: int | None = None) -> list[str]:
+    """pytest's options for a process per core, where the tests share nothing and nobody wants to see one at work.
+
+    The rehearsal's tests share a cluster. `-n 0` in `extra`, which comes later, turns it off.
+    """
+    cores = cores or os.cpu_count() or 1
+    if tier is Tier.REHEARSAL or cores < 2 or {"-s", "--pdb", "--trace", "--capture=no"} & set(extra):
+        return []
+    # A process takes the rest of another one's tests when it has none left; files stay together until then.
+    return ["-n", str(min(cores, MOST_PROCESSES)), "--dist", "worksteal"]
 
 
 def counts(report: Path) -> tuple[int, int, int]:

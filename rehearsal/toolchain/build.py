@@ -63,8 +63,10 @@ def _build(program: Program, target: Path, go: Path) -> None:
                 launcher.chmod(0o755)
         partial = Path(scratch) / "built"
         flags = " ".join(("-s", "-w", *program.flags))
-        _go(go, ["build", "-trimpath", "-buildvcs=false", f"-ldflags={flags}", "-o", str(partial), program.package],
-            folder, environment, program)  # fmt: skip
+        # The linker drops debugging information (-w), so the compiler need not write it: that is 5 % of etcd's compile
+        # time and 20 % of the Kubernetes SDK's in the provider. Stack traces keep their lines.
+        command = ["build", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", f"-ldflags={flags}"]
+        _go(go, [*command, "-o", str(partial), program.package], folder, environment, program)
         whole = target.with_name(f".{target.name}.partial")
         shutil.copyfile(partial, whole)
         whole.chmod(0o755)

@@ -81,7 +81,7 @@ PROGRAMS = {
         _kubernetes("kube-controller-manager", 141),
         _kubernetes("kube-apiserver", 414),
         _kubernetes("kubectl", 60, ("version", "--client")),
-        Program("coredns", COREDNS, "coredns", "github.com/coredns/coredns", 120, version_command=("-version",)),
+        Program("coredns", COREDNS, "coredns", ".", 60, version_command=("-version",)),
         Program(
             "pulumi", PULUMI, "pulumi", "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi", 305, _PULUMI_FLAGS, fits="major",
             version_command=("version",), copied_from="github.com/pulumi/pulumi/sdk/v3",

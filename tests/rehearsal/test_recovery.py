@@ -9,12 +9,12 @@ from rehearsal.api import core
 from tests.rehearsal.helpers import NAMESPACE, events_of, is_complete, pods_of, steps, wait_for
 
 
-def with_run(run_id: str, **changes: Any):
-    """The configuration with one more run, slow enough to be disturbed."""
+def with_run(run_id: str, steps: int = 160, **changes: Any):
+    """The configuration with one more run, slow enough to be disturbed, and no longer than its disturbances."""
 
     def change(config: dict[str, Any]) -> None:
         run = {**config["runs"][0], "id": run_id, **changes}
-        run["env"] = {"HOLDFAST_DIGITS_STEP_SECONDS": "0.1"}
+        run["env"] = {"HOLDFAST_DIGITS_STEP_SECONDS": "0.1", "HOLDFAST_DIGITS_STEPS": str(steps)}
         config["runs"] = [*config["runs"], run]
 
     return change
@@ -81,10 +81,10 @@ def test_a_run_by_jobset_goes_on_at_once_and_ends_with_its_one_result(project, k
 
 
 def test_a_cancelled_run_ends_and_its_next_attempt_goes_on_from_its_checkpoint(project):
-    project.up(with_run("cancelled"))
+    project.up(with_run("cancelled", 300))
     _, saved = pod_with_a_checkpoint("training-cancelled", 1)
-    project.up(with_run("cancelled", cancelled=True))
+    project.up(with_run("cancelled", 300, cancelled=True))
     assert pods_of("training-cancelled") == []
-    project.up(with_run("cancelled", attempt=2))
+    project.up(with_run("cancelled", 300, attempt=2))
     wait_for("the second attempt is complete", lambda: is_complete("training-cancelled-r2"), seconds=150)
     assert_it_went_on(pods_of("training-cancelled-r2")[-1].metadata.name, saved)

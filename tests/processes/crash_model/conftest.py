@@ -1,18 +1,14 @@
-"""The figures of what was looked at, told at the end of a test run."""
+"""How deep the crash model looks, and the figures of what was looked at."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
+from tests.processes.conftest import CRASH_MODEL
 from tests.processes.crash_model.exploring import Counted, Depth, depth_of
-
-COUNTED = pytest.StashKey[list[Counted]]()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash.setdefault(COUNTED, [])
 
 
 @pytest.fixture(scope="session")
@@ -22,18 +18,9 @@ def depth() -> Depth:
 
 
 @pytest.fixture
-def counted(request: pytest.FixtureRequest) -> list[Counted]:
-    """Put what was looked at here: it is told at the end."""
-    return request.config.stash.setdefault(COUNTED, [])
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    found = config.stash.get(COUNTED, [])
-    if found:
-        points, states, recovered = (
-            sum(getattr(one, name) for one in found) for name in ("points", "states", "recoveries")
-        )
-        terminalreporter.write_line(
-            f"crash model: {points} crash points, {states} states of the disk, {recovered} of them different "
-            "and recovered from"
-        )
+def counted(request: pytest.FixtureRequest) -> Iterator[list[Counted]]:
+    """Put what was looked at here: it stands in the JUnit file, and the sum is told at the end."""
+    found: list[Counted] = []
+    yield found
+    figures = [sum(getattr(one, name) for one in found) for name in ("points", "states", "recoveries")]
+    request.node.user_properties.append((CRASH_MODEL, " ".join(map(str, figures))))

@@ -6,7 +6,6 @@ Their packages are pinned by hash and installed once, into an environment of the
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 from dataclasses import dataclass
@@ -15,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ops.bootstrap import ensure_venv
-from rehearsal.state import cache_dir
+from ops.verbs.test import python_with_frameworks
 from trainer.recovery import ExitCode
 from trainer.recovery import result as results
 
@@ -32,10 +30,7 @@ pytestmark = pytest.mark.timeout(1200)
 @pytest.fixture(scope="session")
 def python() -> Path:
     """The Python of an environment with the frameworks."""
-    root = cache_dir() / "test-frameworks"
-    root.mkdir(parents=True, exist_ok=True)
-    shutil.copy(FRAMEWORKS / "requirements.txt", root)
-    return ensure_venv(root)
+    return python_with_frameworks()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ops.verbs import down as down_verb
 from ops.verbs.env import render
 from ops.verbs.logs import choose
 from ops.verbs.status import QuotaView, node_view, quota_views
-from ops.verbs.test import counts, state_dir_of_tests
+from ops.verbs.test import MOST_PROCESSES, Tier, counts, side_by_side, state_dir_of_tests
 from ops.verbs.up import already_over
 from rehearsal.errors import RehearsalError
 
@@ -201,3 +201,14 @@ def test_the_test_cluster_never_shares_a_state_folder_with_a_persons(monkeypatch
     monkeypatch.delenv("HOLDFAST_STATE", raising=False)
     assert state_dir_of_tests() != state.state_dir()
     assert state_dir_of_tests(Path("/a")) != state_dir_of_tests(Path("/b"))
+
+
+def test_tests_run_in_a_process_per_core_unless_they_share_a_cluster_or_somebody_debugs_one() -> None:
+    assert side_by_side(Tier.UNIT, [], cores=2) == ["-n", "2", "--dist", "worksteal"]
+    assert side_by_side(Tier.CLI, ["-k", "name"], cores=64)[1] == str(MOST_PROCESSES)
+    for tier, extra, cores in (
+        (Tier.REHEARSAL, [], 8),
+        (Tier.UNIT, [], 1),
+        (Tier.UNIT, ["--pdb"], 8),
+    ):
+        assert side_by_side(tier, extra, cores) == []
