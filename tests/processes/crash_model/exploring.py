@@ -229,7 +229,7 @@ class Depth:
     whole: int = 9
     nested: int = 1
     nested_drawn: int = 1
-    every: int = 8
+    every: int = 13
     examples: int = 50
     seed: int = 0
 

@@ -21,7 +21,7 @@ def test_whatever_survives_a_crash_at_any_call_nothing_acknowledged_is_lost(
     scenario: Scenario, depth: Depth, counted: list[Counted]
 ) -> None:
     if scenario in ADOPTED:  # the dearest ones, and most of their calls only look
-        depth = replace(depth, drawn=1, nested=min(depth.nested, 1))
+        depth = replace(depth, drawn=depth.drawn // 3, nested=depth.nested // 2)
     found = explore(scenario, depth)
     counted.append(found)
     assert found.calls > 10 and found.points == found.calls + 1, "before each call, and after the last one"
