@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -10,9 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 
+LOG_WIDTH = 200  # columns: a file has no width, and a digest in two pieces can not be searched for
+
+
 def out() -> Console:
     """The console of a verb's answer. Made late, so that a test's captured stream is the one written to."""
-    return Console(highlight=False, soft_wrap=True)
+    narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(highlight=False, soft_wrap=True, width=None if narrow else LOG_WIDTH)
 
 
 def say(text: str = "") -> None:

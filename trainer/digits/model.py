@@ -43,6 +43,13 @@ def first_state(seed: int, tx: optax.GradientTransformation) -> TrainState:
     return TrainState(params, tx.init(params), jax.random.key_data(jax.random.key(seed)))
 
 
+def state_shapes(tx: optax.GradientTransformation) -> TrainState:
+    """A state of shapes and types alone: what a restored one is compared with. Nothing is compiled for it, and a
+    restart need not draw weights that it throws away.
+    """
+    return jax.eval_shape(lambda: first_state(0, tx))
+
+
 def logits(params: dict[str, jax.Array], images: jax.Array, key: jax.Array | None = None) -> jax.Array:
     """Images (B, 64) to (B, 10). With a key, hidden units drop out."""
     hidden = images

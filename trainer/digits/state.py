@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -53,9 +54,11 @@ def write_weights(params: dict[str, jax.Array], path: Path) -> None:
 
 
 def read_state(path: Path, like: TrainState) -> TrainState:
-    """Read a state that `write_tensors` wrote. Raises BadInput when it belongs to another model."""
+    """Read a state that `write_tensors` wrote; `like` gives shapes and types. Raises BadInput when it belongs to
+    another model.
+    """
     found = load_file(path)
-    wanted = _named(like)
+    wanted = dict(_places(like))
     for name, tensor in wanted.items():
         if name not in found or found[name].shape != tensor.shape or found[name].dtype != tensor.dtype:
             there = f"{found[name].dtype}{found[name].shape}" if name in found else "missing"
@@ -68,6 +71,10 @@ def read_state(path: Path, like: TrainState) -> TrainState:
 
 
 def _named(state: TrainState) -> dict[str, np.ndarray]:
-    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
     # Not ascontiguousarray, which makes a vector of a scalar: the resumed step would be another program.
-    return {jax.tree_util.keystr(path): np.asarray(jax.device_get(leaf), order="C") for path, leaf in leaves}
+    return {name: np.asarray(jax.device_get(leaf), order="C") for name, leaf in _places(state)}
+
+
+def _places(state: TrainState) -> list[tuple[str, Any]]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves]

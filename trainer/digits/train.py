@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from trainer.digits import data
-from trainer.digits.model import TrainState, epoch_order, first_state, optimizer, predict, train_step
+from trainer.digits.model import TrainState, epoch_order, first_state, optimizer, predict, state_shapes, train_step
 from trainer.digits.settings import DigitsSettings
 from trainer.digits.state import FILE, RNG, HostMemory, read_state, write_tensors, write_weights
 from trainer.recovery import Attempt, BadInput, Checkpoint, ExitCode, emit
@@ -29,9 +29,7 @@ def train(settings: DigitsSettings, attempt: Attempt, stop: Callable[[], bool]) 
     """Train to the last step; the exit code. `stop()` is asked after each step: if true, save and leave."""
     digits = data.load()
     tx = optimizer(settings.learning_rate, settings.steps)
-    state = first_state(settings.seed, tx)
     found = attempt.store.restore()
-    first = 0
     if found:
         if not settings.resume:
             raise BadInput(
@@ -39,7 +37,9 @@ def train(settings: DigitsSettings, attempt: Attempt, stop: Callable[[], bool]) 
                 "given: give it, or use a new directory."
             )
         _check_unchanged(settings, found)
-        state, first = read_state(found.path / FILE, state), found.step
+        state, first = read_state(found.path / FILE, state_shapes(tx)), found.step
+    else:
+        state, first = first_state(settings.seed, tx), 0
     order, epoch_now = None, -1
     per_epoch = len(digits.train_labels) // settings.batch
     saving = _Saving(settings, attempt, per_epoch)
