@@ -32,6 +32,7 @@ BEGIN, END = "<!-- begin of the mutation table -->", "<!-- end of the mutation t
 COPIED = (
     "trainer",
     "tests/conftest.py",
+    "tests/processes/conftest.py",
     "tests/processes/crash_model",
     "tests/processes/trainer",
     "pyproject.toml",
