@@ -72,7 +72,10 @@ def source_link(source: str, addresses: Mapping[str, str]) -> str:
 
 
 def _matrix(rows: Mapping[str, Any]) -> str:
-    lines = ["| profile | status | " + " | ".join(LAYERS.values()) + " | RuntimeClass of Jobs |", "|---" * 7 + "|"]
+    lines = [
+        "| profile | status | " + " | ".join(LAYERS.values()) + " | RuntimeClass of Jobs |",
+        "|---" * 7 + "|",
+    ]
     for name, row in rows.items():
         owners = [_owner(row["owners"][layer]) for layer in LAYERS]
         runtime = "" if row["status"] == "reject" else _code(row["runtimeClass"])
@@ -98,7 +101,11 @@ def _nodes(nodes: Mapping[str, Any]) -> Iterator[str]:
     for key, title in NODES.items():
         if key in nodes:
             value = nodes[key]
-            words = " or ".join(f"`{item}`" for item in value) if isinstance(value, list) else ("yes" if value else "no")
+            words = (
+                " or ".join(f"`{item}`" for item in value)
+                if isinstance(value, list)
+                else ("yes" if value else "no")
+            )
             yield f"{title} {words}"
 
 
@@ -124,7 +131,9 @@ def _value(key: str, row: Mapping[str, Any]) -> str:
     if key == "runtimeClass":
         return _code(row["runtimeClass"])
     if key == "validator":
-        return ", ".join(f"`{item['name']}={item['value']}`" for item in row["values"]["validator"]["plugin"]["env"])
+        return ", ".join(
+            f"`{item['name']}={item['value']}`" for item in row["values"]["validator"]["plugin"]["env"]
+        )
     enabled = row["values"].get(key, {}).get("enabled")
     return {True: "on", False: "off", None: "the chart's default: on"}[enabled]
 

@@ -80,7 +80,7 @@ def _tier(tier: Tier, keep: bool, extra: Sequence[str], progress: Progress) -> T
         if tier is Tier.PROCESSES:
             ensure_packages(TRAINER_REQUIREMENTS, "trainer")
         if tier is Tier.CLI:
-            toolchain.ensure(toolchain.PULUMI_PROGRAMS, progress)
+            toolchain.ensure(toolchain.CLI_TEST_PROGRAMS, progress)
         if tier is Tier.REHEARSAL:
             toolchain.ensure(["kubectl"], progress)
             return _rehearsal_tier(keep, extra, progress, started)

@@ -45,9 +45,7 @@ def test_from_a_row_follows_exactly_this(name: str, plan: Callable[..., StackPla
     # Of the taint and of nothing else: the same on every row.
     tolerations = {
         "daemonsets": {"tolerations": [*OPERAND_TOLERATIONS, POOL_TOLERATION]},
-        "node-feature-discovery": {
-            "worker": {"tolerations": [*NFD_WORKER_TOLERATIONS, POOL_TOLERATION]}
-        },
+        "node-feature-discovery": {"worker": {"tolerations": [*NFD_WORKER_TOLERATIONS, POOL_TOLERATION]}},
         "nfd": {"enabled": True},
         "dcgmExporter": {"serviceMonitor": {"enabled": False}},
     }
