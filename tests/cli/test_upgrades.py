@@ -1,0 +1,84 @@
+"""What an upgrade changes, through the real engine: see docs/upgrades.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from tests.cli.engine import Engine
+from tests.cli.recorded import COMMON, Project, Turn, project
+from tests.cli.test_ownership_matrix import POOLS
+
+Config = dict[str, Any]
+Change = Callable[[Config], None]
+
+
+def _pool(config: Config) -> dict[str, Any]:
+    return config["holdfast:nodePools"][0]
+
+
+def _ami(config: Config) -> None:
+    _pool(config)["eks"]["releaseVersion"] = "1.34.2-20261128"
+
+
+def _chart(config: Config) -> None:
+    config["holdfast:gpuOperator"] = {"chart": {"version": "v26.7.1"}}
+
+
+def _kubernetes(config: Config) -> None:
+    _pool(config)["gke"]["version"] = "1.35.1-gke.1000000"
+
+
+@pytest.fixture(scope="module")
+def stacks(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Two deployed stacks: nodes of EKS and of GKE."""
+    made = project(tmp_path_factory.mktemp("upgrades"), engine)
+    for stack, row in {"eks": "eks-al2023", "gke": "gke-cos-managed"}.items():
+        made.write(stack, _config(row))
+        turn = made.run("up", "--yes", "--skip-preview", stack=stack)
+        assert turn.said.code == 0, turn.said.text
+    return made
+
+
+def _config(row: str) -> Config:
+    return {**deepcopy(dict(COMMON)), "holdfast:nodePools": [deepcopy(POOLS[row])]}
+
+
+def _previewed(stacks: Project, stack: str, change: Change) -> Turn:
+    config = _config("eks-al2023" if stack == "eks" else "gke-cos-managed")
+    change(config)
+    stacks.write(stack, config)
+    return stacks.run("preview", "--diff", stack=stack)
+
+
+def _differences(turn: Turn) -> Mapping[str, set[str]]:
+    """operation -> kinds of resources that a real run would do it to."""
+    found: dict[str, set[str]] = {}
+    for call in turn.asked:
+        if call.operation in ("create", "update", "delete"):
+            found.setdefault(call.operation, set()).add(call.kind)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("stack", "change", "updated"),
+    [
+        ("eks", _ami, "NodeGroup"),
+        ("eks", _chart, "Release"),
+        ("gke", _kubernetes, "NodePool"),
+    ],
+    ids=["the AMI's release", "the chart's version", "the nodes' Kubernetes version"],
+)
+def test_an_upgrade_is_an_update_of_one_thing_and_replaces_nothing(
+    stack: str, change: Change, updated: str, stacks: Project
+) -> None:
+    turn = _previewed(stacks, stack, change)
+    assert turn.said.code == 0, turn.said.text
+    assert "replace" not in turn.said.text, turn.said.text
+    differences = _differences(turn)
+    # What waits for the operator looks again after its upgrade.
+    assert differences.pop("update") - {"GpuReadiness"} == {updated}, turn.said.text
+    assert differences == {}
