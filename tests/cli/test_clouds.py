@@ -21,10 +21,9 @@ GOLDEN = yaml.safe_load((ROOT / "tests" / "unit" / "planning" / "data" / "owners
 
 def environment(text: str) -> dict[str, str]:
     """A value for every ${NAME} of a stack file."""
-    values = {"HOLDFAST_KUBECONFIG": "/nowhere/kubeconfig"}
-    for name in re.findall(r"\$\{(\w+)\}", text):
-        values.setdefault(name, f"registry.example.com/holdfast/{name.lower().replace('_', '-')}@{DIGEST}")
-    return values
+    image = f"registry.example.com/holdfast/trainer@{DIGEST}"
+    names = set(re.findall(r"\$\{(\w+)\}", text))
+    return {name: "/nowhere/kubeconfig" if name.endswith("KUBECONFIG") else image for name in names}
 
 
 class Deployed:
