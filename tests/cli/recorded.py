@@ -55,6 +55,11 @@ class Project:
     folder: Path
     engine: Engine
 
+    @property
+    def name(self) -> str:
+        """The project's name, as resources have it in their URNs."""
+        return str(yaml.safe_load((self.folder / "Pulumi.yaml").read_text())["name"])
+
     def run(self, *arguments: str, stack: str, **more: str) -> Turn:
         """One command of the CLI on one stack; `more` are environment variables."""
         recording = self.folder / f"recording-{stack}.jsonl"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.engine import Engine
+from tests.cli.engine import ROOT, Engine
 from tests.cli.recorded import COMMON, Project, Turn, project
 from tests.cli.test_ownership_matrix import POOLS
 
@@ -82,3 +83,21 @@ def test_an_upgrade_is_an_update_of_one_thing_and_replaces_nothing(
     # What waits for the operator looks again after its upgrade.
     assert differences.pop("update") - {"GpuReadiness"} == {updated}, turn.said.text
     assert differences == {}
+
+
+def test_a_stack_that_an_earlier_program_made_is_taken_over_as_it_is(
+    engine: Engine, rehearsal_values: Mapping[str, str], tmp_path: Path
+) -> None:
+    """A component that gets another name or type says its former one, as an alias: without it this fails."""
+    made = project(tmp_path / "earlier", engine)
+    made.write("dev", (ROOT / "Pulumi.dev.yaml").read_text())
+    # Saved with `pulumi stack export`; the code of the dynamic resources is cut out, it is no part of what they are.
+    saved = Path(__file__).with_name("data") / "dev-before-cloud-pools.json"
+    state = tmp_path / "state.json"
+    state.write_text(saved.read_text().replace("::holdfast::", f"::{made.name}::"))
+    imported = engine.run(made.folder, "stack", "import", "--stack", "dev", "--file", str(state))
+    assert imported.code == 0, imported.text
+    turn = made.run("preview", "--diff", stack="dev", **rehearsal_values)
+    assert turn.said.code == 0, turn.said.text
+    assert _differences(turn).keys() <= {"update"}, turn.said.text
+    assert "replace" not in turn.said.text and "delete" not in turn.said.text, turn.said.text
