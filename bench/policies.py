@@ -27,9 +27,9 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from rehearsal import toolchain  # noqa: E402
-from rehearsal.progress import Progress  # noqa: E402
-from rehearsal.recording_providers import RECORDING, Recorded, plugins, read  # noqa: E402
+from rehearsal import toolchain
+from rehearsal.progress import Progress
+from rehearsal.recording_providers import RECORDING, Recorded, plugins, read
 
 ZEROS = "sha256:" + "0" * 64
 MANY = '''"""Objects as clusters have them: of ten, four ConfigMaps, two Services, two Deployments, a Role and a GPU Job."""
