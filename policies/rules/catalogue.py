@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pulumi_policy import EnforcementLevel, Policy, StackValidationPolicy
 
 from rules.checkpoints import CHECKPOINT_CLAIM, CHECKPOINT_VOLUME
+from rules.exceptions import SETTING
 from rules.gpu_requests import WHOLE_GPUS
 from rules.images import IMAGE_BY_DIGEST
 from rules.owners import SINGLE_OWNER
@@ -54,8 +55,14 @@ def entries() -> list[Entry]:
             description=policy.description,
             remediation=policy.remediation_steps or "",
             url=policy.url or "",
-            settings=tuple(policy.config_schema.properties) if policy.config_schema else (),
+            settings=_settings(policy),
             advisory=policy.enforcement_level is EnforcementLevel.ADVISORY,
         )
         for policy in POLICIES
     ]
+
+
+def _settings(policy: Policy) -> tuple[str, ...]:
+    """The rule's own settings; every rule has exceptions besides."""
+    schema = policy.config_schema
+    return tuple(key for key in schema.properties if key != SETTING) if schema else ()

@@ -42,11 +42,30 @@ _UNFIT_SOURCES = {
 # The clouds' StorageClasses, and the provisioners of others, whose volumes one node alone can mount as a
 # folder, whatever the claim asks for. Sources: the CSI drivers' own lists of access modes.
 _SINGLE_NODE_CLASSES = frozenset(
-    "gp2 gp3 io1 io2 standard-rwo premium-rwo managed-csi managed-csi-premium managed-premium".split()
+    [
+        "gp2",
+        "gp3",
+        "io1",
+        "io2",
+        "standard-rwo",
+        "premium-rwo",
+        "managed-csi",
+        "managed-csi-premium",
+        "managed-premium",
+    ]
 )
 _SINGLE_NODE_PROVISIONERS = frozenset(
-    "ebs.csi.aws.com kubernetes.io/aws-ebs pd.csi.storage.gke.io kubernetes.io/gce-pd disk.csi.azure.com"
-    " kubernetes.io/azure-disk rancher.io/local-path topolvm.io openebs.io/local".split()
+    [
+        "ebs.csi.aws.com",
+        "kubernetes.io/aws-ebs",
+        "pd.csi.storage.gke.io",
+        "kubernetes.io/gce-pd",
+        "disk.csi.azure.com",
+        "kubernetes.io/azure-disk",
+        "rancher.io/local-path",
+        "topolvm.io",
+        "openebs.io/local",
+    ]
 )
 
 
@@ -188,18 +207,13 @@ def check_checkpoint_claims(resources: Sequence[Resource], _config: Config) -> I
                     )
 
 
-def _claim(
-    claims: Sequence[Resource], user: Resource, name: str | None, namespace: View
-) -> Resource | None:
+def _claim(claims: Sequence[Resource], user: Resource, name: str | None, namespace: View) -> Resource | None:
     where = namespace.text() or "default"
     if name is None or namespace.unknown:
         return None
     here = [(claim, claim.props["metadata"]) for claim in claims if claim.cluster == user.cluster]
     for claim, metadata in here:
-        if (
-            metadata["name"].peek_text() == name
-            and (metadata["namespace"].peek_text() or "default") == where
-        ):
+        if metadata["name"].peek_text() == name and (metadata["namespace"].peek_text() or "default") == where:
             if not metadata["namespace"].unknown:
                 return claim
     for _, metadata in here:

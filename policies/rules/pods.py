@@ -176,9 +176,7 @@ def workloads(resource: Resource) -> list[Workload]:
     return _of_object(kind, resource.props, resource.title, built_in)
 
 
-def _of_object(
-    kind: str, root: View, title: str, built_in: bool, complete: bool = True
-) -> list[Workload]:
+def _of_object(kind: str, root: View, title: str, built_in: bool, complete: bool = True) -> list[Workload]:
     if built_in:
         if kind not in _TEMPLATES:
             return []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pulumi_policy import PolicyConfigSchema, Severity
+from pulumi_policy import Severity
 
 from rules.engine import Config, Resource, Violation, stack_policy
 from rules.installs import Install, installs
@@ -176,9 +176,7 @@ def _show(value: Any) -> str:
     return f"'{value}'"
 
 
-def _judge_others(
-    profile: Profile, others: Sequence[Owner], found: Sequence[Install]
-) -> Iterator[Violation]:
+def _judge_others(profile: Profile, others: Sequence[Owner], found: Sequence[Install]) -> Iterator[Violation]:
     """Installers and plugins beside the operator, where the layer belongs to host, image or cloud.
 
     Where the layer is the operator's to bring, a plain device plugin in its place is still one owner.
@@ -209,14 +207,10 @@ PROFILE_AGREEMENT = stack_policy(
         f"{PROFILE_LABEL} on the operator's Namespace, or by {PROFILE_SETTING} in the pack's configuration."
     ),
     check=check_profile,
-    config=PolicyConfigSchema(
-        properties={
-            PROFILE_SETTING: {
-                "type": "string",
-                "description": (
-                    "The node profile (a row of ownership.json); wins over the Namespace's label."
-                ),
-            }
+    settings={
+        PROFILE_SETTING: {
+            "type": "string",
+            "description": ("The node profile (a row of ownership.json); wins over the Namespace's label."),
         }
-    ),
+    },
 )

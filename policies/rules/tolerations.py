@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pulumi_policy import PolicyConfigSchema, Severity
+from pulumi_policy import Severity
 
 from rules.engine import Config, Resource, Violation, resource_policy
 from rules.pods import Workload, asks_for_gpu, note_if_gpu_is_hidden, workloads
@@ -109,13 +109,11 @@ TOLERATION_NEEDS_GPU = resource_policy(
         f" operators are exempt; {EXEMPT_SETTING} in the pack's configuration names further namespaces."
     ),
     check=check_tolerations,
-    config=PolicyConfigSchema(
-        properties={
-            EXEMPT_SETTING: {
-                "type": "array",
-                "items": {"type": "string"},
-                "description": "Namespaces whose Pods may tolerate the taint of GPU nodes without a GPU.",
-            }
+    settings={
+        EXEMPT_SETTING: {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Namespaces whose Pods may tolerate the taint of GPU nodes without a GPU.",
         }
-    ),
+    },
 )

@@ -15,11 +15,11 @@ from pulumi.runtime.proto import analyzer_pb2
 PACK = Path(__file__).resolve().parents[2] / "policies"
 sys.path.insert(0, str(PACK))
 
-from pulumi_policy import EnforcementLevel  # noqa: E402
-from pulumi_policy.deserialize import SPECIAL_SECRET_SIG, SPECIAL_SIG_KEY  # noqa: E402
-from pulumi_policy.policy import _PolicyAnalyzerServicer  # noqa: E402
-from pulumi_policy.proxy import UNKNOWN_OBJECT_VALUE, UNKNOWN_STRING_VALUE  # noqa: E402
-from rules.catalogue import POLICIES  # noqa: E402
+from pulumi_policy import EnforcementLevel
+from pulumi_policy.deserialize import SPECIAL_SECRET_SIG, SPECIAL_SIG_KEY
+from pulumi_policy.proxy import UNKNOWN_OBJECT_VALUE, UNKNOWN_STRING_VALUE
+from rules.catalogue import POLICIES
+from rules.server import Servicer
 
 DIGEST = "sha256:" + "ab" * 32
 IMAGE = f"docker.io/example/trainer@{DIGEST}"
@@ -56,7 +56,7 @@ class Verdict:
 
 
 class Judge:
-    """The pack behind the SDK's servicer."""
+    """The pack behind the server that the engine talks to."""
 
     unknown = UNKNOWN_STRING_VALUE
     unknown_object = UNKNOWN_OBJECT_VALUE
@@ -65,8 +65,8 @@ class Judge:
     def __init__(self) -> None:
         self._servicer = self._new()
 
-    def _new(self) -> _PolicyAnalyzerServicer:
-        return _PolicyAnalyzerServicer("holdfast", "0.0.1", list(POLICIES), EnforcementLevel.MANDATORY)
+    def _new(self) -> Servicer:
+        return Servicer("holdfast", POLICIES, EnforcementLevel.MANDATORY)
 
     def configure(self, policy: str, **settings: Any) -> None:
         config = analyzer_pb2.PolicyConfig(

@@ -23,9 +23,7 @@ def release(example, values=None, **more):
 
 
 def namespace(example, profile, name="gpu-operator", **more):
-    return example(
-        NAMESPACE, {"metadata": {"name": name, "labels": {LABEL: profile}}}, f"ns-{name}", **more
-    )
+    return example(NAMESPACE, {"metadata": {"name": name, "labels": {LABEL: profile}}}, f"ns-{name}", **more)
 
 
 def changed(values, path, value):
