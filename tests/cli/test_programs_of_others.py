@@ -16,8 +16,8 @@ PROGRAMS = Path(__file__).with_name("programs")
 
 # Program -> the rules that must refuse it, and words of the fix.
 CLOUDS = {
-    "eks_two_drivers": ({"single-gpu-stack-owner"}, "driver.enabled=false"),
-    "bottlerocket_two_plugins": ({"single-gpu-stack-owner"}, "Bottlerocket"),
+    "eks_two_drivers": ({"node-profile-agreement"}, "driver.enabled=false"),
+    "bottlerocket_two_plugins": ({"node-profile-agreement"}, "Bottlerocket"),
     "gke_label_with_managed_driver": ({"node-profile-agreement"}, "gke-no-default-nvidia-gpu-device-plugin"),
     "taint_that_nfd_does_not_tolerate": (
         {"pool-taint-tolerated"},
