@@ -87,11 +87,14 @@ class GpuOperator(pulumi.ComponentResource):
         )
 
 
-def _pool(pool: ExpectedPool, nodes: pulumi.Output[list[str]]) -> dict[str, Any]:
+def _pool(pool: ExpectedPool, nodes: pulumi.Output[list[str]] | None) -> dict[str, Any]:
     taint = pool.taint
+    # Nodes that an autoscaler adds and removes are found at each look; their names would be a change each time.
+    which: dict[str, Any]
+    which = {"matchLabels": dict(pool.match_labels), "minNodes": pool.min_nodes} if nodes is None else {"nodes": nodes}
     return {
         "name": pool.name,
-        "nodes": nodes,
+        **which,
         "gpusPerNode": pool.gpus_per_node,
         "taint": {"key": taint.key, "value": taint.value, "effect": taint.effect},
     }

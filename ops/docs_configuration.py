@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from components.settings.node_pool import DEFAULT_KIND, KINDS
 from components.settings.stack import StackSettings
 from components.settings.team import DEFAULT_QUOTA
 
@@ -43,7 +44,14 @@ A complete example is [Pulumi.dev.yaml](../Pulumi.dev.yaml). `pulumi config` sho
 # For the keys whose name and type say it to a programmer, and not yet to a reader of this page.
 ALSO: Mapping[str, str] = {
     "StackSettings.environment": "Name of the environment; it labels everything that the stack makes.",
-    "NodePoolSettings.name": "Name of the pool; runs refer to it.",
+    **{
+        f"{kind.__name__}.name": "Name of the pool; runs refer to it, and a cloud calls its pool by it."
+        for kind in KINDS.values()
+    },
+    **{
+        f"{model.__name__}.kind": f"`{kind}`" + (", the default." if kind == DEFAULT_KIND else ".")
+        for kind, model in KINDS.items()
+    },
     "NodeSelection.match_labels": "Labels that the nodes already have. Give this or `names`.",
     "NodeSelection.names": "Names of the nodes.",
     "Taint.key": "Key of the taint.",
@@ -109,18 +117,18 @@ def sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[Base
     """The model and every model below it, each with the path of its keys, in the order of the fields."""
     yield path, model
     for name, field in model.model_fields.items():
-        below, many = _model_of(field.annotation)
-        if below is not None:
-            key = f"{path}{'' if path.endswith(':') else '.'}{field.alias or name}{'[]' if many else ''}"
-            yield from sections(below, key)
+        models, many = _models_of(field.annotation)
+        key = f"{path}{'' if path.endswith(':') else '.'}{field.alias or name}{'[]' if many else ''}"
+        for below in models:
+            yield from sections(below, f"{key} ({_tag(below)})" if len(models) > 1 else key)
 
 
 def meaning(model: type[BaseModel], name: str) -> str:
     """What one key means: our words, its docstring, or that of the model behind it; else empty."""
     if text := ALSO.get(f"{model.__name__}.{name}") or descriptions(model).get(name):
         return text
-    below, _many = _model_of(model.model_fields[name].annotation)
-    return inspect.cleandoc(below.__doc__ or "").split("\n\n")[0].replace("\n", " ") if below else ""
+    models, _many = _models_of(model.model_fields[name].annotation)
+    return inspect.cleandoc(models[0].__doc__ or "").split("\n\n")[0].replace("\n", " ") if models else ""
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
@@ -207,17 +215,22 @@ def _kind(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> str:
     )
 
 
-def _model_of(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
-    """The settings model in a field's type, and whether the field holds a list of them."""
+def _models_of(annotation: Any) -> tuple[list[type[BaseModel]], bool]:
+    """The settings models in a field's type (several in a union of kinds), and whether it holds a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation, False
+        return [annotation], False
     origin = typing.get_origin(annotation)
-    if origin in (tuple, list, types.UnionType, typing.Union, typing.Annotated):
-        for inner in typing.get_args(annotation):
-            found, many = _model_of(inner)
-            if found is not None:
-                return found, many or origin in (tuple, list)
-    return None, False
+    if origin not in (tuple, list, types.UnionType, typing.Union, typing.Annotated):
+        return [], False
+    inner = [_models_of(argument) for argument in typing.get_args(annotation)]
+    found = [model for models, _ in inner for model in models]
+    return found, bool(found) and (origin in (tuple, list) or any(many for _, many in inner))
+
+
+def _tag(model: type[BaseModel]) -> str:
+    """Which of several kinds a model is, as its configuration says it."""
+    (kind,) = typing.get_args(model.model_fields["kind"].annotation)
+    return f"kind: {kind}"
 
 
 def _cell(text: str) -> str:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from components.planning.labels import SPOT_LABEL
 from components.planning.ownership import PoolOwnership
-from components.settings.node_pool import NodePoolSettings, Taint
+from components.settings.node_pool import Taint
 
 
 @dataclass(frozen=True)
@@ -16,18 +15,26 @@ class NodePoolPlan:
     """One pool, decided."""
 
     name: str
+    kind: str
+    """`self-managed`, `existing`, `eks` or `gke`."""
     match_labels: Mapping[str, str]
-    """Nodes of the pool by the labels they already have; empty if they are named."""
+    """Nodes of the pool by labels that they have, whoever put them there; empty if they are named."""
     node_names: tuple[str, ...]
     """Nodes of the pool by name; empty if they are selected by labels."""
     labels: Mapping[str, str]
-    """Labels that the stack adds to the nodes."""
+    """Labels of the pool's nodes."""
     taint: Taint
-    """The taint that the stack adds to the nodes."""
+    """The taint of the pool's nodes."""
     gpus_per_node: int
     spot: bool
     """The nodes may be taken away at any time."""
     ownership: PoolOwnership
+    min_nodes: int | None = None
+    """Nodes that must be there at least; None where the stack does not create them."""
+    verify: tuple[str, ...] = ()
+    """Which of "labels" and "taint" the stack only verifies, because somebody else runs the nodes."""
+    former_names: tuple[str, ...] = ()
+    """Names that the pool had before, oldest first."""
 
     @property
     def node_selector(self) -> dict[str, str]:
@@ -36,8 +43,9 @@ class NodePoolPlan:
 
     @property
     def tolerations(self) -> list[dict[str, Any]]:
-        """Tolerations of the pool's Jobs: exactly the pool's taint."""
-        return [toleration(self.taint)]
+        """Tolerations of the pool's Jobs: exactly the pool's taint and those that the platform adds itself."""
+        taints = dict.fromkeys((self.taint, *self.ownership.platform_taints))
+        return [toleration(taint) for taint in taints]
 
     @property
     def runtime_class(self) -> str | None:
@@ -50,17 +58,3 @@ def toleration(taint: Taint) -> dict[str, Any]:
     if not taint.value:
         return {"key": taint.key, "operator": "Exists", "effect": taint.effect}
     return {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
-
-
-def plan_node_pool(pool: NodePoolSettings, ownership: PoolOwnership) -> NodePoolPlan:
-    """The plan of one pool."""
-    return NodePoolPlan(
-        name=pool.name,
-        match_labels=dict(pool.select_nodes.match_labels),
-        node_names=pool.select_nodes.names,
-        labels={**pool.labels, **({SPOT_LABEL: "true"} if pool.spot else {})},
-        taint=pool.taint,
-        gpus_per_node=pool.gpus_per_node,
-        spot=pool.spot,
-        ownership=ownership,
-    )

@@ -16,6 +16,8 @@ class ExpectedPool:
     name: str
     match_labels: Mapping[str, str]
     node_names: tuple[str, ...]
+    min_nodes: int | None
+    """Nodes that must be there at least; None: all that are selected, and at least one."""
     gpus_per_node: int
     taint: Taint
 

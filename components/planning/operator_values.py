@@ -7,7 +7,7 @@ from typing import Any
 
 from components.planning.labels import environment_labels
 from components.planning.merge import at, deep_merge
-from components.planning.node_pools import toleration
+from components.planning.node_pools import NodePoolPlan, toleration
 from components.planning.operator_plan import ExpectedPool, OperatorExpectation, OperatorPlan
 from components.planning.ownership import Profile
 from components.settings.gpu_operator import GpuOperatorSettings
@@ -48,7 +48,9 @@ def is_on(value: Any) -> bool:
     return value is None or bool(value)
 
 
-def own_values(profile: Profile, pools: Sequence[NodePoolSettings], nfd: str) -> dict[str, Any]:
+def own_values(
+    profile: Profile, pools: Sequence[NodePoolSettings | NodePoolPlan], nfd: str
+) -> dict[str, Any]:
     """The values that follow from profile, taints and NFD's owner, before anything that the site adds."""
     tolerations = _unique(toleration(pool.taint) for pool in pools)
     values = {
@@ -64,7 +66,7 @@ def own_values(profile: Profile, pools: Sequence[NodePoolSettings], nfd: str) ->
 
 
 def plan_operator(
-    environment: str, settings: GpuOperatorSettings, pools: Sequence[NodePoolSettings], profile: Profile
+    environment: str, settings: GpuOperatorSettings, pools: Sequence[NodePoolPlan], profile: Profile
 ) -> OperatorPlan:
     """The installation of the operator. The settings have been checked, see `checks.problems`."""
     values = deep_merge(own_values(profile, pools, settings.nfd), settings.extra_values)
@@ -91,7 +93,7 @@ def plan_operator(
 def _expectation(
     settings: GpuOperatorSettings,
     values: Mapping[str, Any],
-    pools: Sequence[NodePoolSettings],
+    pools: Sequence[NodePoolPlan],
     profile: Profile,
     timeout: int,
 ) -> OperatorExpectation:
@@ -113,8 +115,9 @@ def _expectation(
         pools=tuple(
             ExpectedPool(
                 name=pool.name,
-                match_labels=dict(pool.select_nodes.match_labels),
-                node_names=pool.select_nodes.names,
+                match_labels=pool.match_labels,
+                node_names=pool.node_names,
+                min_nodes=pool.min_nodes,
                 gpus_per_node=pool.gpus_per_node,
                 taint=pool.taint,
             )

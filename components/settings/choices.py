@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
 from components.settings.base import refusal
+from components.settings.explain import closest
 from components.settings.formats import DnsSubdomain
+from components.settings.problems import kind_of
 
 
 def _later(known: str, later: dict[str, str], what: str) -> Callable[[Any], Any]:
@@ -28,11 +30,6 @@ def _later(known: str, later: dict[str, str], what: str) -> Callable[[Any], Any]
     return check
 
 
-_CLOUD_POOLS = {
-    "eks": "pools that the stack creates on EKS come in a later release",
-    "gke": "pools that the stack creates on GKE come in a later release",
-    "existing": "pools that the stack only names come in a later release",
-}
 _NOT_SHARED = "it is gone with the Pod or tied to one node, so the next attempt can not read it"
 _STORAGE_KINDS = {
     **{
@@ -101,9 +98,27 @@ def _install(value: Any) -> Any:
     return value
 
 
-PoolKind = Annotated[
-    Literal["self-managed"], BeforeValidator(_later("self-managed", _CLOUD_POOLS, "kind of node pool"))
-]
+_NAMES_OF_POOLS = {
+    "aws": "eks",
+    "amazon": "eks",
+    "google": "gke",
+    "gcp": "gke",
+    "aks": "existing",
+    "azure": "existing",
+    "managed": "eks, gke or existing",
+    "onprem": "self-managed",
+    "baremetal": "self-managed",
+}
+
+
+def unknown_pool_kind(value: Any, kinds: Collection[str]) -> tuple[str, str]:
+    """Reason and fix for a `kind` that no pool has."""
+    if not isinstance(value, str):
+        return f"it is {kind_of(value)}, and text is needed", f"write one of {', '.join(kinds)}"
+    meant = closest(value, kinds) or _NAMES_OF_POOLS.get(re.sub(r"[^a-z0-9]", "", value.lower()))
+    return "there is no kind of node pool of this name", f"write {meant or 'one of ' + ', '.join(kinds)}"
+
+
 RunController = Literal["job", "jobset"]
 JobSetInstall = Annotated[Literal["auto", "always", "existing", "never"], BeforeValidator(_install)]
 StorageKind = Annotated[

@@ -10,6 +10,7 @@ from components.settings.draft import Draft
 from components.settings.explain import closest
 from components.settings.formats import LONGEST_RUN_ID
 from components.settings.job_set import DEFAULT_NAMESPACE
+from components.settings.node_pool import selected
 from components.settings.problems import Problem, full_key, show
 from components.settings.quantity import parse
 from components.settings.run import CHECKPOINT_ROOT, RESERVED_MOUNTS, RunSettings
@@ -56,7 +57,8 @@ def _pools(draft: Draft) -> Iterator[Told]:
         "nodePools", "name", ((index, pool.name) for index, pool in draft.node_pools.items())
     )
     for index, pool in draft.node_pools.items():
-        for key, wanted in pool.select_nodes.match_labels.items():
+        nodes = selected(pool)
+        for key, wanted in nodes.match_labels.items() if nodes else ():
             if pool.labels.get(key, wanted) != wanted:
                 yield told(
                     ("nodePools", index, "labels", key),
@@ -76,16 +78,14 @@ def _pools(draft: Draft) -> Iterator[Told]:
                 f' "{first.name}"',
                 f"give each pool its own value, such as labels: {{pool: {second.name}}}",
             )
-        shared = set(first.select_nodes.names) & set(second.select_nodes.names)
-        if shared or (
-            first.select_nodes.match_labels
-            and first.select_nodes.match_labels == second.select_nodes.match_labels
-        ):
-            nodes = f"the node {sorted(shared)[0]}" if shared else "the same nodes"
+        one, other = selected(first), selected(second)
+        shared = sorted(set(one.names) & set(other.names)) if one and other else []
+        if shared or (one and other and one.match_labels and one.match_labels == other.match_labels):
+            nodes_twice = f"the node {shared[0]}" if shared else "the same nodes"
             yield told(
                 ("nodePools", index, "selectNodes"),
                 None,
-                f'it selects {nodes} that pool "{first.name}" selects too',
+                f'it selects {nodes_twice} that pool "{first.name}" selects too',
                 "let every node belong to one pool",
             )
 
@@ -203,16 +203,6 @@ def _resources(path: Path, run: RunSettings, draft: Draft) -> Iterator[Told]:
             f"the run requests {requested}, and Kubernetes takes nvidia.com/gpu only with request and limit"
             " equal",
             f"write {requested} in both, or only in one of them",
-        )
-    pool = draft.pool(run.pool)
-    if pool and run.gpus > pool.gpus_per_node:
-        field = "requests" if run.requests.gpus is not None else "limits"
-        yield told(
-            (*path, field, "gpus"),
-            run.gpus,
-            f'a run is one Pod on one node, and a node of pool "{pool.name}" has {pool.gpus_per_node}, so the'
-            " Pod would wait for ever",
-            f"write {pool.gpus_per_node} or less, or name a pool with larger nodes",
         )
     for resource in ("cpu", "memory"):
         request, limit = getattr(run.requests, resource), getattr(run.limits, resource)

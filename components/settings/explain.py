@@ -29,6 +29,8 @@ _EXAMPLES = {
     "profile": "a row of policies/ownership.json, such as self-managed-driver-toolkit",
     "selectNodes": "{matchLabels: {…}} or {names: […]}",
     "gpusPerNode": "the number of GPUs of one node, such as 8",
+    "eks": "the node group on EKS; its settings are in docs/configuration.md",
+    "gke": "the node pool on GKE; its settings are in docs/configuration.md",
     "group": "the team's group as your identity provider names it",
     "checkpointStorage": "{storageClass: a class of shared volumes}",
     "storageClass": "a class of shared volumes; `kubectl get storageclass` lists the cluster's",
