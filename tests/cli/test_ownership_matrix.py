@@ -47,6 +47,9 @@ def _gke(image: str, driver: str, *, plugin: bool, installer: bool = False) -> d
         "cluster": "production",
         "location": "europe-west4",
         "project": "acme-training",
+        "nodeLocations": ["europe-west4-a"],
+        "serviceAccount": "gpu-nodes@acme-training.iam.gserviceaccount.com",
+        "version": "1.34.1-gke.1201000",
         "machineType": "g2-standard-24",
         "accelerator": {"type": "nvidia-l4", "count": 2, "driver": driver},
         "imageType": image,
@@ -125,8 +128,9 @@ def _pool_arguments(name: str, turn: Turn) -> bool:
     pool = POOLS.get(name, {})
     if "eks" in pool:
         (group,) = turn.of("NodeGroup").values()
-        wanted = pool["eks"]
-        return group.get("amiType") == wanted["amiType"] and group.get("releaseVersion") == wanted.get(
+        # EKS takes neither of an image of one's own: its launch template has the image.
+        wanted = {} if pool["eks"]["amiType"] == "CUSTOM" else pool["eks"]
+        return group.get("amiType") == wanted.get("amiType") and group.get("releaseVersion") == wanted.get(
             "releaseVersion"
         )
     if "gke" in pool:
