@@ -85,6 +85,29 @@ def test_an_upgrade_is_an_update_of_one_thing_and_replaces_nothing(
     assert differences == {}
 
 
+@pytest.mark.parametrize("stack", ["eks", "gke"])
+def test_a_renamed_pool_keeps_its_nodes_and_its_run(stack: str, stacks: Project) -> None:
+    """`formerNames` makes aliases, and the pool in the cloud keeps its name: nothing is replaced, nothing new."""
+
+    def rename(config: Config) -> None:
+        _pool(config).update(name="inference", formerNames=["gpu"])
+        config["holdfast:runs"][0]["pool"] = "inference"
+
+    turn = _previewed(stacks, stack, rename)
+    assert turn.said.code == 0, turn.said.text
+    changed = {call.kind for call in turn.asked if call.operation in ("create", "update", "delete")}
+    assert changed <= {"GpuReadiness"}, turn.said.text
+
+
+def test_without_its_former_name_a_renamed_pool_is_a_new_one(stacks: Project) -> None:
+    def rename(config: Config) -> None:
+        _pool(config)["name"] = "inference"
+        config["holdfast:runs"][0]["pool"] = "inference"
+
+    turn = _previewed(stacks, "eks", rename)
+    assert "inference" in turn.of("NodeGroup"), turn.said.text
+
+
 def test_a_stack_that_an_earlier_program_made_is_taken_over_as_it_is(
     engine: Engine, rehearsal_values: Mapping[str, str], tmp_path: Path
 ) -> None:
