@@ -10,14 +10,19 @@ from rules.checkpoints import CHECKPOINT_CLAIM, CHECKPOINT_VOLUME
 from rules.exceptions import SETTING
 from rules.gpu_requests import WHOLE_GPUS
 from rules.images import IMAGE_BY_DIGEST
+from rules.job_endings import FINISHED_JOB_STAYS, NO_DEADLINE, SIGNALS_ARRIVE, TIME_TO_SAVE
 from rules.owners import SINGLE_OWNER
 from rules.profiles import PROFILE_AGREEMENT
 from rules.retries import ONE_WRITER, PREEMPTION_NOT_COUNTED, SPOT_NEEDS_JOBSET
+from rules.pool_taints import POOL_TAINT_TOLERATED
+from rules.quota_fit import QUOTA_FIT
+from rules.quota_keys import QUOTA_KEYS_ENFORCE
 from rules.tolerations import TOLERATION_NEEDS_GPU
 
 POLICIES: tuple[Policy, ...] = (
     SINGLE_OWNER,
     PROFILE_AGREEMENT,
+    POOL_TAINT_TOLERATED,
     IMAGE_BY_DIGEST,
     WHOLE_GPUS,
     CHECKPOINT_VOLUME,
@@ -25,7 +30,13 @@ POLICIES: tuple[Policy, ...] = (
     ONE_WRITER,
     PREEMPTION_NOT_COUNTED,
     SPOT_NEEDS_JOBSET,
+    FINISHED_JOB_STAYS,
+    TIME_TO_SAVE,
+    NO_DEADLINE,
+    SIGNALS_ARRIVE,
     TOLERATION_NEEDS_GPU,
+    QUOTA_KEYS_ENFORCE,
+    QUOTA_FIT,
 )
 
 

@@ -9,7 +9,7 @@ from pulumi_policy import Severity
 
 from rules.checkpoint_paths import CheckpointPlace, checkpoint_places
 from rules.engine import Config, Resource, Violation, resource_policy, stack_policy
-from rules.pods import Workload, in_scope, may_be_in_scope, workloads
+from rules.pods import Workload, in_scope, may_be_in_scope, may_have_pods, workloads
 from rules.views import View
 
 SHARED_MODE = "ReadWriteMany"
@@ -231,6 +231,7 @@ CHECKPOINT_VOLUME = resource_policy(
     severity=Severity.CRITICAL,
     remediation=f"{_USE_A_SHARED_CLAIM}, at or above the directory that the program saves to.",
     check=check_checkpoint_volumes,
+    wants=may_have_pods,
 )
 
 CHECKPOINT_CLAIM = stack_policy(

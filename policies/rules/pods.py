@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 
 from rules.engine import Resource
 from rules.quantity import parse
@@ -158,6 +159,19 @@ def note_if_gpu_is_hidden(workload: Workload) -> None:
         _note_hidden_resources(workload)
 
 
+@cache
+def may_have_pods(type_: str) -> bool:
+    """Whether a resource of this type can describe Pods: the built-in kinds that do, and any custom resource."""
+    if not type_.startswith("kubernetes:"):
+        return False
+    kind = type_.rsplit(":", 1)[-1].removesuffix("Patch").removesuffix("List")
+    return kind in _TEMPLATES or not _is_built_in(type_)
+
+
+def _is_built_in(type_: str) -> bool:
+    return type_.removeprefix("kubernetes:").split("/")[0].split(":")[0] in _BUILT_IN_GROUPS
+
+
 def workloads(resource: Resource) -> list[Workload]:
     """Every Pod template of a resource: of the built-in kinds, of lists, and of any custom resource."""
     kind = resource.kind
@@ -166,7 +180,7 @@ def workloads(resource: Resource) -> list[Workload]:
     if kind.endswith("Patch") and kind.removesuffix("Patch") in _TEMPLATES:
         # Server-side apply of a part of an object: what it does not say is not missing.
         return _of_object(kind.removesuffix("Patch"), resource.props, resource.title, True, complete=False)
-    built_in = resource.type.removeprefix("kubernetes:").split("/")[0].split(":")[0] in _BUILT_IN_GROUPS
+    built_in = _is_built_in(resource.type)
     if kind.endswith("List") and kind.removesuffix("List") in _TEMPLATES:
         return [
             found

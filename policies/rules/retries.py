@@ -8,7 +8,7 @@ from pulumi_policy import EnforcementLevel, Severity
 
 from rules.engine import Config, Resource, Violation, resource_policy
 from rules.jobs import Job, is_on_disruption, jobs, matches_code, resumable_jobs, rules_of
-from rules.pods import in_scope, is_ours, may_be_in_scope
+from rules.pods import in_scope, is_ours, may_be_in_scope, may_have_pods
 from rules.spot import spot_reason
 from rules.views import View
 
@@ -146,6 +146,7 @@ PREEMPTION_NOT_COUNTED = resource_policy(
         " RestartJobSetAndIgnoreMaxRestarts."
     ),
     check=check_preemption,
+    wants=may_have_pods,
 )
 
 ONE_WRITER = resource_policy(
@@ -154,6 +155,7 @@ ONE_WRITER = resource_policy(
     severity=Severity.CRITICAL,
     remediation="Set podReplacementPolicy: Failed, or use a podFailurePolicy, with which it is the default.",
     check=check_one_writer,
+    wants=may_have_pods,
 )
 
 SPOT_NEEDS_JOBSET = resource_policy(
@@ -165,5 +167,6 @@ SPOT_NEEDS_JOBSET = resource_policy(
         " nodes. A plain Job's delay doubles from 10 s to 600 s and never goes back while the Job lives."
     ),
     check=check_spot,
+    wants=may_have_pods,
     level=EnforcementLevel.ADVISORY,
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pulumi_policy import Severity
 
 from rules.engine import Config, Resource, Violation, resource_policy
-from rules.pods import Workload, asks_for_gpu, note_if_gpu_is_hidden, workloads
+from rules.pods import Workload, asks_for_gpu, may_have_pods, note_if_gpu_is_hidden, workloads
 from rules.views import View
 
 # Keys that taint GPU nodes, with the value that says so; None: any value. `sku=gpu` is what AKS documents,
@@ -109,6 +109,7 @@ TOLERATION_NEEDS_GPU = resource_policy(
         f" operators are exempt; {EXEMPT_SETTING} in the pack's configuration names further namespaces."
     ),
     check=check_tolerations,
+    wants=may_have_pods,
     settings={
         EXEMPT_SETTING: {
             "type": "array",
