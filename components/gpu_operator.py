@@ -10,6 +10,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from components.cluster_resources.gpu_readiness import GpuReadiness
+from components.manifests import arguments
 from components.node_pools import GpuNodePool
 from components.pinned_release import pinned_release
 from components.planning.operator_plan import ExpectedPool, OperatorPlan
@@ -42,11 +43,24 @@ class GpuOperator(pulumi.ComponentResource):
         plan = args.plan
         self._namespace = k8s.core.v1.Namespace(
             name,
-            metadata={"name": plan.namespace, "labels": dict(plan.namespace_labels)},
+            metadata={
+                "name": plan.namespace,
+                "labels": dict(plan.namespace_labels),
+                **({"annotations": dict(plan.namespace_annotations)} if plan.namespace_annotations else {}),
+            },
             opts=pulumi.ResourceOptions(parent=self),
         )
+        needs: list[Any] = [self._namespace, *args.pools]
+        if plan.critical_pods_quota:
+            needs.append(
+                k8s.core.v1.ResourceQuota(
+                    f"{name}-critical-pods",
+                    **arguments(plan.critical_pods_quota),
+                    opts=pulumi.ResourceOptions(parent=self, depends_on=[self._namespace]),
+                )
+            )
         # GpuReadiness waits for the Deployment and all operands, and says what is missing.
-        self._release = pinned_release(name, plan, "gpuOperator", self, [self._namespace, *args.pools])
+        self._release = pinned_release(name, plan, "gpuOperator", self, needs)
         self._readiness = self._wait(name, args)
         self.namespace = self._release.namespace
         self.version = self._release.version

@@ -35,11 +35,11 @@ def plan_node_pool(pool: NodePoolSettings, ownership: PoolOwnership) -> NodePool
     nodes, gpus = selected(pool), gpus_per_node(pool)
     assert gpus is not None, "checked"
     labels = {**pool.labels, **({SPOT_LABEL: "true"} if pool.spot else {})}
-    min_nodes = None
+    min_nodes = max_nodes = None
     if isinstance(pool, EksNodePoolSettings):
-        min_nodes = pool.eks.min_size
+        min_nodes, max_nodes = pool.eks.min_size, pool.eks.max_size
     elif isinstance(pool, GkeNodePoolSettings):
-        min_nodes = pool.gke.min_nodes
+        min_nodes, max_nodes = pool.gke.min_nodes, pool.gke.max_nodes
     return NodePoolPlan(
         name=pool.name,
         kind=pool.kind,
@@ -52,6 +52,7 @@ def plan_node_pool(pool: NodePoolSettings, ownership: PoolOwnership) -> NodePool
         spot=pool.spot,
         ownership=ownership,
         min_nodes=min_nodes,
+        max_nodes=max_nodes,
         verify=_verified(pool),
         former_names=pool.former_names,
     )

@@ -31,6 +31,8 @@ class NodePoolPlan:
     ownership: PoolOwnership
     min_nodes: int | None = None
     """Nodes that must be there at least; None where the stack does not create them."""
+    max_nodes: int | None = None
+    """Nodes at most; None where the stack does not create them."""
     verify: tuple[str, ...] = ()
     """Which of "labels" and "taint" the stack only verifies, because somebody else runs the nodes."""
     former_names: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from components.settings.node_pool import Taint
@@ -58,3 +58,6 @@ class OperatorPlan:
     """Nested chart values, final: extraValues are merged."""
     timeout_seconds: int
     expectation: OperatorExpectation
+    namespace_annotations: Mapping[str, str] = field(default_factory=dict)
+    critical_pods_quota: Mapping[str, Any] | None = None
+    """The complete ResourceQuota for Pods of the system's priority classes; None where none is needed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from components.planning.critical_pods import critical_pods_quota
 from components.planning.labels import environment_labels
 from components.planning.merge import at, deep_merge
 from components.planning.node_pools import NodePoolPlan, toleration
@@ -14,6 +15,8 @@ from components.settings.gpu_operator import GpuOperatorSettings
 from components.settings.node_pool import NodePoolSettings, Taint
 
 RELEASE_NAME = "gpu-operator"
+OVERRIDE_NOTE = "holdfast.dev/ownership-override"
+"""Annotation of the operator's namespace: why the owners are not the table's."""
 # The chart's own tolerations, repeated because a list in the values replaces the chart's list.
 OPERAND_TOLERATIONS = ({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},)
 NFD_WORKER_TOLERATIONS = (
@@ -77,9 +80,14 @@ def plan_operator(
         namespace_labels={
             **environment_labels(environment),
             **{f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")},
-            # Tells the policy pack, which sees resources only, what the nodes are.
-            "holdfast.dev/node-profile": profile.name,
+            # Tells the policy pack, which sees resources only, what the nodes are. With an override they are not
+            # what the row says.
+            **({} if profile.override else {"holdfast.dev/node-profile": profile.name}),
         },
+        namespace_annotations={OVERRIDE_NOTE: profile.override.reason} if profile.override else {},
+        critical_pods_quota=critical_pods_quota(
+            profile.platform, pools, settings.namespace, environment_labels(environment)
+        ),
         release_name=RELEASE_NAME,
         chart=settings.chart.chart,
         repository_url=settings.chart.repository_url,

@@ -214,9 +214,12 @@ def override_warnings(pools: Sequence[NodePoolSettings]) -> Iterator[str]:
     """One sentence for each pool that sets the table aside."""
     for pool in pools:
         if pool.override:
-            owners = ", ".join(f"{LAYER_TITLES[layer]}: {owner}" for layer, owner in pool.override.layers.items())
+            owners = ", ".join(
+                f"{LAYER_TITLES[layer]}: {owner}" for layer, owner in pool.override.layers.items()
+            )
             yield (
-                f'nodePools "{pool.name}": its override sets the table\'s row {profile_name(pool)} aside ({owners}).'
+                f'nodePools "{pool.name}": its override sets the table\'s row {profile_name(pool)} aside'
+                f" ({owners})."
                 f" The reason given: {pool.override.reason}"
             )
 

@@ -42,4 +42,5 @@ class OwnershipOverride(Settings):
     reason: Annotated[str, AfterValidator(_reason)]
     """Why the table is wrong for these nodes: a sentence. It is in the stack's outputs and warnings."""
     layers: Annotated[dict[OverriddenLayer, Annotated[str, AfterValidator(_owner)]], Field(min_length=1)]
-    """Layer (`driver`, `toolkit`, `devicePlugin`) -> who really owns it: `operator`, or anyone else's name."""
+    """Layer (`driver`, `toolkit`, `devicePlugin`) -> who really owns it: `operator`, or anyone else's
+    name."""
