@@ -22,7 +22,12 @@ TARGET = Path(__file__).resolve().parents[1] / "components" / "planning" / "data
 RESOURCES: Mapping[str, tuple[str, str, str, str]] = {
     "gcp:container/nodePool:NodePool": ("pulumi_gcp", "container", "node_pool.py", "NodePoolArgs"),
     "aws:eks/nodeGroup:NodeGroup": ("pulumi_aws", "eks", "node_group.py", "NodeGroupArgs"),
-    "aws:ec2/launchTemplate:LaunchTemplate": ("pulumi_aws", "ec2", "launch_template.py", "LaunchTemplateArgs"),
+    "aws:ec2/launchTemplate:LaunchTemplate": (
+        "pulumi_aws",
+        "ec2",
+        "launch_template.py",
+        "LaunchTemplateArgs",
+    ),
 }
 """Type token -> SDK package, its module, the file of the resource, and the class of its arguments."""
 
@@ -62,7 +67,9 @@ def _getter(node: ast.FunctionDef) -> str | None:
     for decorator in node.decorator_list:
         call = decorator if isinstance(decorator, ast.Call) else None
         if ast.unparse(call.func if call else decorator) == "pulumi.getter":
-            names = [ast.literal_eval(word.value) for word in call.keywords if word.arg == "name"] if call else []
+            names = (
+                [ast.literal_eval(word.value) for word in call.keywords if word.arg == "name"] if call else []
+            )
             return str(names[0]) if names else node.name
     return None
 

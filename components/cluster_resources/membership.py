@@ -133,7 +133,9 @@ def missing(node: Json, membership: Membership) -> Iterator[tuple[str, str]]:
     live = node["metadata"].get("labels") or {}
     for key, value in membership.labels.items() if "labels" in membership.verify else ():
         if live.get(key) != value:
-            other = f"{key}={live[key]} instead of {key}={value}" if key in live else f"no label {key}={value}"
+            other = (
+                f"{key}={live[key]} instead of {key}={value}" if key in live else f"no label {key}={value}"
+            )
             overwrite = "--overwrite " if key in live else ""
             yield other, f"kubectl label node {overwrite}{name} {key}={value}"
     if "taint" in membership.verify:

@@ -216,8 +216,10 @@ def _refuse_incomplete(nodes: list[Json], props: Mapping[str, Any]) -> None:
         )
         commands = " && ".join(command for found in lacks.values() for _, command in found)
         raise ClusterProblem(
-            f"Pool {props['pool']} is only verified ({' and '.join(props['verify'])}), and its nodes are not what it "
-            f"says: {words}. Set it where the nodes come from, so that new ones have it too; for those that are there: "
+            f"Pool {props['pool']} is only verified ({' and '.join(props['verify'])}), and its nodes are not"
+            " what it "
+            f"says: {words}. Set it where the nodes come from, so that new ones have it too; for those that"
+            " are there: "
             f"`{commands}`. Or let the stack do it: change: {{labels: true, taint: true}} of the pool in "
             "holdfast:nodePools."
         )
@@ -234,7 +236,13 @@ def _is_member(node: Json, props: Mapping[str, Any]) -> bool:
 
 
 def _membership(props: Mapping[str, Any]) -> Membership:
-    return Membership(props["owner"], props["pool"], dict(props["labels"]), dict(props["taint"]), tuple(props.get("verify") or ()))
+    return Membership(
+        props["owner"],
+        props["pool"],
+        dict(props["labels"]),
+        dict(props["taint"]),
+        tuple(props.get("verify") or ()),
+    )
 
 
 def _declared(props: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,13 @@ class GkeGpuNodePool(pulumi.ComponentResource):
     """Not known: the cluster's autoscaler adds and removes them. They are found by their labels."""
 
     def __init__(self, name: str, args: GpuNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("holdfast:nodepools:GkeGpuNodePool", name, None, opts)
+        former = [pulumi.Alias(name=old) for old in args.plan.former_names]
+        super().__init__(
+            "holdfast:nodepools:GkeGpuNodePool",
+            name,
+            None,
+            pulumi.ResourceOptions.merge(pulumi.ResourceOptions(aliases=former), opts),
+        )
         plan = args.cloud
         assert isinstance(plan, GkePoolPlan)
         self._pool = gcp.container.NodePool(

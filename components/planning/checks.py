@@ -58,7 +58,7 @@ def _refused(pool: NodePoolSettings, index: int = 0) -> Told | None:
             # The checks of the pool's own cloud say which of its settings do not go together.
             return None
         if profiles()[name].reject:
-            path = ("nodePools", index, pool.kind)
+            path = ("nodePools", index, pool.kind, "accelerator", "driver")
         elif pool.profile not in (None, name):
             fix = f"write {name}, or remove it: it follows from {pool.kind}"
             return told(path, pool.profile, f"nodes as {pool.kind} describes them are of the row {name}", fix)
@@ -71,7 +71,7 @@ def _refused(pool: NodePoolSettings, index: int = 0) -> Told | None:
     if profile.reject:
         # The table's message is whole: it says why and what to write instead.
         reason, _, way_out = profile.reject.partition(" Either ")
-        shown = pool.profile if path[-1] == "profile" else None
+        shown = pool.gke.accelerator.driver if isinstance(pool, GkeNodePoolSettings) else pool.profile
         return told(path, shown, reason, f"either {way_out}" if way_out else "choose another profile")
     return None
 

@@ -24,7 +24,9 @@ SPOT_GRACE_SECONDS = 15
 _GPU_TAINT_KEY = "nvidia.com/gpu"
 # Compute Engine documentation, GPU machine types: GPUs come with these series or are attached to N1 machines.
 _GPU_SERIES = ("a2", "a3", "a4", "g2", "g4")
-_SERIES_WITHOUT_GPUS = tuple("c2 c2d c3 c3d c4 c4a c4d e2 h3 h4d m1 m2 m3 m4 n2 n2d n4 n4d t2a t2d x4 z3".split())
+_SERIES_WITHOUT_GPUS = tuple(
+    "c2 c2d c3 c3d c4 c4a c4d e2 h3 h4d m1 m2 m3 m4 n2 n2d n4 n4d t2a t2d x4 z3".split()
+)
 
 
 def _setting(name: str) -> tuple[str, str]:
@@ -32,11 +34,17 @@ def _setting(name: str) -> tuple[str, str]:
 
 
 DECIDED: provider_arguments.Decided = {
-    **{(key,): _setting(f"gke.{key}") for key in ("cluster", "location", "nodeLocations", "project", "version")},
+    **{
+        (key,): _setting(f"gke.{key}")
+        for key in ("cluster", "location", "nodeLocations", "project", "version")
+    },
     ("name",): _setting("name"),
     ("namePrefix",): _setting("name"),
     **{
-        (key,): ("the cluster's autoscaler decides how many nodes there are now", "write gke.minNodes and gke.maxNodes")
+        (key,): (
+            "the cluster's autoscaler decides how many nodes there are now",
+            "write gke.minNodes and gke.maxNodes",
+        )
         for key in ("initialNodeCount", "nodeCount", "ignoreNodeCountChanges")
     },
     **{
@@ -49,7 +57,8 @@ DECIDED: provider_arguments.Decided = {
     ),
     ("placementPolicy", "type"): _setting("gke.compactPlacement"),
     ("queuedProvisioning",): (
-        "such a pool gets nodes only for a ProvisioningRequest, which no run here makes, so that runs would wait for ever",
+        "such a pool gets nodes only for a ProvisioningRequest, which no run here makes, so that runs would"
+        " wait for ever",
         "remove it, and let the autoscaler add nodes between gke.minNodes and gke.maxNodes",
     ),
     ("nodeConfig", "machineType"): _setting("gke.machineType"),
@@ -81,7 +90,10 @@ DECIDED: provider_arguments.Decided = {
         "a sandbox is another runtime than the one that the container toolkit gives GPUs to",
         "remove it, and write a pool without GPUs for sandboxed Pods outside this stack",
     ),
-    ("nodeConfig", "windowsNodeConfig"): ("no driver, toolkit or operand of the table runs on Windows", "remove it"),
+    ("nodeConfig", "windowsNodeConfig"): (
+        "no driver, toolkit or operand of the table runs on Windows",
+        "remove it",
+    ),
 }
 """Arguments of the provider that ownership, safety or the pool's other settings depend on."""
 
@@ -94,7 +106,7 @@ def problems(draft: Draft) -> Iterator[Told]:
             yield from _names(path, pool)
             yield from _zones((*path, "gke"), pool.gke)
             yield from _gpus(path, pool)
-            yield from _owners(path, pool)
+            yield from _owners((*path, "gke"), pool.gke)
             yield from _passed_on((*path, "gke"), pool.gke)
     for index, run in draft.runs.items():
         pool_of_run = draft.pool(run.pool)
@@ -110,32 +122,43 @@ def warnings(settings: StackSettings) -> Iterator[str]:
         gke = pool.gke
         if gke.version is None:
             yield (
-                f'nodePools "{pool.name}": without gke.version GKE upgrades the nodes, and its driver with them, when'
-                " it likes; a run then goes on from its last checkpoint. Write gke.version to decide it yourself."
+                f'nodePools "{pool.name}": without gke.version GKE upgrades the nodes, and its driver with'
+                " them, when"
+                " it likes; a run then goes on from its last checkpoint. Write gke.version to decide it"
+                " yourself."
             )
-        if gke.accelerator.partition or gke.accelerator.sharing:
+        gpus = gpus_of(gke)
+        if gpus and gpus.per_gpu > 1:
             what = f"a partition {gke.accelerator.partition}" if gke.accelerator.partition else "a share"
             if gke.accelerator.partition and gke.accelerator.sharing:
                 what = f"a share of a partition {gke.accelerator.partition}"
             yield (
-                f'nodePools "{pool.name}": one nvidia.com/gpu there is {what} of a {(gpus := gpus_of(gke)) and gpus.type},'
-                " and quotas count it as a whole GPU. It separates work, not tenants: let one team alone use the pool."
+                f'nodePools "{pool.name}": one nvidia.com/gpu there is {what} of a {gpus.type}, and'
+                " quotas count it as a whole GPU. It separates work, not tenants: let one team alone use the"
+                " pool."
             )
         for run in settings.runs:
-            if gke.spot and run.pool == pool.name and run.grace_seconds > SPOT_GRACE_SECONDS and not run.cancelled:
+            if (
+                gke.spot
+                and run.pool == pool.name
+                and run.grace_seconds > SPOT_GRACE_SECONDS
+                and not run.cancelled
+            ):
                 yield (
                     f'runs "{run.id}": pool "{pool.name}" has Spot nodes, which give a Pod at most'
-                    f" {SPOT_GRACE_SECONDS} s, whatever graceSeconds says ({run.grace_seconds}). What counts there is"
+                    f" {SPOT_GRACE_SECONDS} s, whatever graceSeconds says ({run.grace_seconds}). What counts"
+                    " there is"
                     " how often the run saves."
                 )
 
 
 def _names(path: Path, pool: GkeNodePoolSettings) -> Iterator[Told]:
-    if len(pool.name) > LONGEST_NAME or not pool.name[0].isalpha():
-        meant = pool.name.lstrip("0123456789-")[:LONGEST_NAME].rstrip("-") or "gpu"
+    name = pool.cloud_name
+    if len(name) > LONGEST_NAME or not name[0].isalpha():
+        meant = name.lstrip("0123456789-")[:LONGEST_NAME].rstrip("-") or "gpu"
         yield told(
-            (*path, "name"),
-            pool.name,
+            (*path, *(("formerNames", 0) if pool.former_names else ("name",))),
+            name,
             f"the name of a node pool on GKE has at most {LONGEST_NAME} characters and begins with a letter",
             f"write another one, such as {meant}",
         )
@@ -143,7 +166,8 @@ def _names(path: Path, pool: GkeNodePoolSettings) -> Iterator[Told]:
         yield told(
             (*path, "taint"),
             str(pool.taint),
-            "GKE itself taints nodes with GPUs nvidia.com/gpu=present:NoSchedule and refuses a second taint of that key"
+            "GKE itself taints nodes with GPUs nvidia.com/gpu=present:NoSchedule and refuses a second taint"
+            " of that key"
             " and effect (terraform-provider-google#7928)",
             "write another key, such as dedicated; runs and operands tolerate GKE's own taint in any case",
         )
@@ -165,7 +189,12 @@ def _zones(path: Path, gke: GkeSettings) -> Iterator[Told]:
     for number, zone in enumerate(gke.node_locations):
         here = (*path, "nodeLocations", number)
         if not zone.startswith(f"{region}-"):
-            yield told(here, zone, f"the cluster is in {gke.location}", f"write a zone of {region}, such as {region}-a")
+            yield told(
+                here,
+                zone,
+                f"the cluster is in {gke.location}",
+                f"write a zone of {region}, such as {region}-a",
+            )
         elif zone in gke.node_locations[:number]:
             yield told(here, zone, "the zone is in the list already", "remove it")
     if len(parts) == 2 and not gke.node_locations:
@@ -173,13 +202,15 @@ def _zones(path: Path, gke: GkeSettings) -> Iterator[Told]:
             (*path, "nodeLocations"),
             None,
             f"it is missing, and not every zone of {gke.location} has the GPUs of {gke.machine_type}",
-            f"add the zones that have them, such as [{region}-a]; `gcloud compute accelerator-types list` shows them",
+            f"add the zones that have them, such as [{region}-a]; `gcloud compute accelerator-types list`"
+            " shows them",
         )
     if gke.compact_placement and len(gke.node_locations) > 1:
         yield told(
             (*path, "compactPlacement"),
             True,
-            f"nodes that stand close to each other are in one zone, and nodeLocations has {len(gke.node_locations)}",
+            "nodes that stand close to each other are in one zone, and nodeLocations has"
+            f" {len(gke.node_locations)}",
             "write one zone in nodeLocations, or a pool for each zone",
         )
     if gke.spot and gke.reservation:
@@ -219,7 +250,10 @@ def _gpus(path: Path, pool: GkeNodePoolSettings) -> Iterator[Told]:
 
 
 def _known_machine(path: Path, gke: GkeSettings, kind: str, count: int) -> Iterator[Told]:
-    for field, given, wanted in (("type", gke.accelerator.type, kind), ("count", gke.accelerator.count, count)):
+    for field, given, wanted in (
+        ("type", gke.accelerator.type, kind),
+        ("count", gke.accelerator.count, count),
+    ):
         if given is not None and given != wanted:
             yield told(
                 (*path, "accelerator", field),
@@ -238,7 +272,8 @@ def _unknown_machine(path: Path, gke: GkeSettings) -> Iterator[Told]:
         yield told(
             (*path, "machineType"),
             gke.machine_type,
-            "its nodes are Arm nodes, which GKE taints kubernetes.io/arch=arm64:NoSchedule, and the table of owners has"
+            "its nodes are Arm nodes, which GKE taints kubernetes.io/arch=arm64:NoSchedule, and the table of"
+            " owners has"
             " no row for them",
             f"write a machine type such as {closest(gke.machine_type, table['machines']) or 'a4-highgpu-8g'}",
         )
@@ -281,28 +316,29 @@ def _attached(path: Path, gke: GkeSettings) -> Iterator[Told]:
         )
 
 
-def _owners(pool_path: Path, pool: GkeNodePoolSettings) -> Iterator[Told]:
+def _owners(path: Path, gke: GkeSettings) -> Iterator[Told]:
     """Combinations that no row of the table has. The rows that it refuses are told where all rows are."""
-    gke, row = pool.gke, row_of_nodes("gke", pool.gke.node_facts)
-    path: Path = (*pool_path, "gke")
-    if row and pool.profile not in (None, row):
-        yield told(
-            (*pool_path, "profile"),
-            pool.profile,
-            f"what gke says makes these nodes {row}",
-            "remove it, or correct gke",
-        )
     cos = gke.image_type == "COS_CONTAINERD"
     if not cos and gke.driver_installer:
         yield told(
             (*path, "driverInstaller"),
             True,
-            "on Ubuntu nodes the driver is the GPU Operator's, and with the installer's it would have two owners",
+            "on Ubuntu nodes the driver is the GPU Operator's, and with the installer's it would have two"
+            " owners",
             "remove it and keep the installer DaemonSet off these nodes, or write imageType: COS_CONTAINERD",
         )
-    if row:
-        pass
-    elif not cos and gke.accelerator.driver != "INSTALLATION_DISABLED":
+    for field, given in (("partition", gke.accelerator.partition), ("sharing", gke.accelerator.sharing)):
+        if given and not gke.default_device_plugin:
+            yield told(
+                (*path, "accelerator", field),
+                given if isinstance(given, str) else None,
+                "GKE's own device plugin offers partitions and shares, and defaultDevicePlugin: false turns"
+                " it off",
+                "remove it, or remove defaultDevicePlugin",
+            )
+    if row_of_nodes("gke", gke.node_facts):
+        return
+    if not cos and gke.accelerator.driver != "INSTALLATION_DISABLED":
         yield told(
             (*path, "accelerator", "driver"),
             gke.accelerator.driver,
@@ -310,21 +346,18 @@ def _owners(pool_path: Path, pool: GkeNodePoolSettings) -> Iterator[Told]:
             "write INSTALLATION_DISABLED and defaultDevicePlugin: false, or imageType: COS_CONTAINERD",
         )
     else:
-        owner = "the GPU Operator on Ubuntu nodes" if not cos else "the GPU Operator beside Google's driver installer"
+        owner = (
+            "the GPU Operator on Ubuntu nodes"
+            if not cos
+            else "the GPU Operator beside Google's driver installer"
+        )
         yield told(
             (*path, "defaultDevicePlugin"),
             True,
             f"the device plugin would have two owners: GKE and {owner}",
-            "write false" + (", or remove driverInstaller and write accelerator.driver: DEFAULT" if cos else ""),
+            "write false"
+            + (", or remove driverInstaller and write accelerator.driver: DEFAULT" if cos else ""),
         )
-    for field, given in (("partition", gke.accelerator.partition), ("sharing", gke.accelerator.sharing)):
-        if given and not gke.default_device_plugin:
-            yield told(
-                (*path, "accelerator", field),
-                given if isinstance(given, str) else None,
-                "GKE's own device plugin offers partitions and shares, and defaultDevicePlugin: false turns it off",
-                "remove it, or remove defaultDevicePlugin",
-            )
 
 
 def _passed_on(path: Path, gke: GkeSettings) -> Iterator[Told]:
@@ -343,13 +376,15 @@ def _run(path: Path, run: RunSettings, pool: GkeNodePoolSettings, draft: Draft) 
     accelerator = pool.gke.accelerator
     field = "requests" if run.requests.gpus is not None else "limits"
     if run.gpus > 1 and (accelerator.sharing or accelerator.partition):
-        # GKE's plugin refuses more than one share (container-engine-accelerators, gpusharing.ValidateRequest);
+        # GKE's plugin refuses more than one share (container-engine-accelerators,
+        # gpusharing.ValidateRequest);
         # CUDA sees one MIG instance (NVIDIA MIG user guide, CUDA device enumeration).
         what = "share of a GPU" if accelerator.sharing else "partition of a GPU"
         yield told(
             (*path, field, "gpus"),
             run.gpus,
-            f'one nvidia.com/gpu of pool "{pool.name}" is a {what}, and a Pod can not use more than one of them',
+            f'one nvidia.com/gpu of pool "{pool.name}" is a {what}, and a Pod can not use more than one of'
+            " them",
             "write 1, or name a pool with whole GPUs",
         )
     others = {other.team for other in draft.runs.values() if other.pool == pool.name} - {run.team}
@@ -357,6 +392,7 @@ def _run(path: Path, run: RunSettings, pool: GkeNodePoolSettings, draft: Draft) 
         yield told(
             (*path, "pool"),
             run.pool,
-            f'its GPUs are shared without any isolation of memory or faults, and team "{min(others)}" has runs there too',
+            f'its GPUs are shared without any isolation of memory or faults, and team "{min(others)}" has'
+            " runs there too",
             "give each team a pool of its own, or remove gke.accelerator.sharing from the pool",
         )

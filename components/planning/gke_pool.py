@@ -36,7 +36,7 @@ def plan_gke_pool(pool: GkeNodePoolSettings, common: NodePoolPlan, environment: 
     gke = pool.gke
     zones = len(gke.node_locations) or 1
     ours: dict[str, Any] = {
-        "name": pool.name,
+        "name": pool.cloud_name,
         "cluster": gke.cluster,
         "location": gke.location,
         **({"project": gke.project} if gke.project else {}),
@@ -47,7 +47,8 @@ def plan_gke_pool(pool: GkeNodePoolSettings, common: NodePoolPlan, environment: 
         "autoscaling": {
             "totalMinNodeCount": gke.min_nodes,
             "totalMaxNodeCount": gke.max_nodes,
-            # ANY: unused reservations first, and less preemption of Spot nodes (the provider's documentation).
+            # ANY: unused reservations first, and less preemption of Spot nodes (the provider's
+            # documentation).
             "locationPolicy": "ANY" if gke.spot or gke.reservation else "BALANCED",
         },
         # Version and automatic upgrades would fight each other (the provider's documentation of `version`).
@@ -74,7 +75,7 @@ def _node_config(pool: GkeNodePoolSettings, common: NodePoolPlan, environment: s
         "taints": [
             {"key": common.taint.key, "value": common.taint.value, "effect": _EFFECTS[common.taint.effect]}
         ],
-        "resourceLabels": {**_resource_labels(environment), "node-pool": pool.name},
+        "resourceLabels": {**_resource_labels(environment), "node-pool": pool.cloud_name},
         "serviceAccount": gke.service_account,
         "oauthScopes": ["https://www.googleapis.com/auth/cloud-platform"],
         # Pods get the rights of workload identity, never the node's.

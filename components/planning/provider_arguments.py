@@ -1,6 +1,7 @@
 """Arguments that a site passes on to a provider's resource: known ones only, and none that is decided here.
 
-The argument trees are data (data/provider-arguments.json, made by ops/provider_arguments.py from the SDKs), so
+The argument trees are data (data/provider-arguments.json, made by ops/provider_arguments.py from the SDKs),
+so
 that nothing has to import an SDK to know them.
 """
 
@@ -38,7 +39,8 @@ def _data() -> Mapping[str, Any]:
 
 
 def arguments_of(resource: str) -> Mapping[str, Any]:
-    """The argument tree of a resource, such as `gcp:container/nodePool:NodePool`; KeyError for another one."""
+    """The argument tree of a resource, such as `gcp:container/nodePool:NodePool`; KeyError for another
+    one."""
     tree: Mapping[str, Any] = _data()["resources"][resource]
     return tree
 
@@ -49,9 +51,7 @@ def made_from() -> Mapping[str, str]:
     return versions
 
 
-def problems(
-    resource: str, given: Mapping[str, Any], path: SettingPath, decided: Decided
-) -> Iterator[Told]:
+def problems(resource: str, given: Mapping[str, Any], path: SettingPath, decided: Decided) -> Iterator[Told]:
     """Every argument that the provider does not have, has another kind, or is decided elsewhere.
 
     `path`: where `given` stands in the configuration.
@@ -80,7 +80,11 @@ def _arguments(
             yield told(here, None if isinstance(value, (Mapping, list)) else value, reason, fix)
         elif free is None and key not in known:
             meant = closest(str(key), known)
-            fix = f"did you mean {meant}? Otherwise remove it" if meant else f"remove it; there are {', '.join(known)}"
+            fix = (
+                f"did you mean {meant}? Otherwise remove it"
+                if meant
+                else f"remove it; there are {', '.join(known)}"
+            )
             yield told(here, None, "the provider has no such argument", fix)
         else:
             yield from _value(known[key] if free is None else free, value, here, inner, decided)
@@ -107,5 +111,9 @@ def _value(
         # A boolean is an int to Python, and no number to a provider.
         if not isinstance(value, types) or (isinstance(value, bool) and kind != "flag"):
             shown = None if isinstance(value, (Mapping, list)) else value
-            fix = f'put it in quotes: "{str(value).lower()}"' if kind == "text" and shown is not None else f"write {words}"
+            fix = (
+                f'put it in quotes: "{str(value).lower()}"'
+                if kind == "text" and shown is not None
+                else f"write {words}"
+            )
             yield told(path, shown, f"it is {kind_of(value)}, and {words} is needed", fix)

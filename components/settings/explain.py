@@ -45,6 +45,14 @@ _EXAMPLES = {
     "port": "a port such as 443",
     "cpu": "a number of cores such as 4",
     "memory": "an amount such as 16Gi",
+    "location": "the cluster's region or zone, such as us-central1",
+    "machineType": "a machine type with GPUs, such as a3-highgpu-8g",
+    "serviceAccount": "the nodes' service account, such as gpu-nodes@my-project.iam.gserviceaccount.com",
+    "maxNodes": "how many nodes there may be, such as 4",
+    "strategy": "TIME_SHARING or MPS",
+    "maxClientsPerGpu": "how many containers share one GPU, such as 2",
+    "reason": "a sentence that says what is different on these nodes and who decided it",
+    "layers": "{driver: …}, {toolkit: …} or {devicePlugin: …} with the name of the owner",
 }
 # What Kubernetes calls the same thing: such keys are copied from a manifest.
 _KUBERNETES_NAMES = {
@@ -88,6 +96,9 @@ def _explain(details: Mapping[str, Any], model: type[BaseModel], prefix: Path) -
             "YAML reads the key as a number, and text is needed",
             f'put the key in quotes: "{inner[-1]}"',
         )
+    elif of_key and details["type"] == "literal_error":
+        at = ()
+        reason, fix = _choose(str(inner[-1]), context)
     elif details["type"] == "holdfast":
         at = tuple(context["at"])
         value = context["value"] if at else value
@@ -201,11 +212,7 @@ def _wrong_value(kind: str, value: Any, context: Mapping[str, Any], key: str) ->
     if kind == "literal_error" and value is None:
         return _needs_text(value)
     if kind == "literal_error":
-        choices = re.findall(r"'([^']*)'", context["expected"])
-        meant = closest(str(value), choices)
-        return f"it is not one of {', '.join(choices)}", (
-            f"write {meant}" if meant else f"write one of {', '.join(choices)}"
-        )
+        return _choose(str(value), context)
     if kind == "greater_than_equal":
         return f"it is less than {context['ge']}", f"write {context['ge']} or more"
     if kind == "less_than_equal":
@@ -215,6 +222,12 @@ def _wrong_value(kind: str, value: Any, context: Mapping[str, Any], key: str) ->
             "s" if context["min_length"] > 1 else ""
         )
     return "it can not be used here", "look the setting up in the configuration table of the README"
+
+
+def _choose(text: str, context: Mapping[str, Any]) -> tuple[str, str]:
+    choices = re.findall(r"'([^']*)'", context["expected"])
+    meant = closest(text, choices)
+    return f"it is not one of {', '.join(choices)}", f"write {meant or 'one of ' + ', '.join(choices)}"
 
 
 def _needs_text(value: Any) -> tuple[str, str]:

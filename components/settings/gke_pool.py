@@ -17,7 +17,9 @@ _WORD = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _VERSION = re.compile(r"1\.\d{2}\.\d+-gke\.\d+")
 _SERVICE_ACCOUNT = re.compile(r"[a-z0-9-]+@[a-z0-9.-]+\.gserviceaccount\.com")
 _DEFAULT_ACCOUNT = re.compile(r"\d+-compute@developer\.gserviceaccount\.com")
-_RESERVATION = re.compile(r"(projects/[^/]+/reservations/)?[a-z]([a-z0-9-]{0,61}[a-z0-9])?(/reservationBlocks/[a-z0-9-]+)?")
+_RESERVATION = re.compile(
+    r"(projects/[^/]+/reservations/)?[a-z]([a-z0-9-]{0,61}[a-z0-9])?(/reservationBlocks/[a-z0-9-]+)?"
+)
 # Google's limit of clients that share one GPU.
 # GoogleCloudPlatform, GKE custom compute classes, gpuSharing.maxSharedClientsPerGPU: 2 to 48.
 MOST_CLIENTS = 48
@@ -34,7 +36,10 @@ def _matching(pattern: re.Pattern[str], reason: str, fix: str) -> AfterValidator
 
 def _location(text: str) -> str:
     if not (_ZONE.fullmatch(text) or _REGION.fullmatch(text)):
-        raise refusal("it is neither a region nor a zone", "write the cluster's own, such as us-central1 or us-central1-a")
+        raise refusal(
+            "it is neither a region nor a zone",
+            "write the cluster's own, such as us-central1 or us-central1-a",
+        )
     return text
 
 
@@ -45,20 +50,25 @@ def _cluster(text: str) -> str:
             f"write {text.rstrip('/').rsplit('/', 1)[-1]} here, and project and location below it",
         )
     if not _CLUSTER.fullmatch(text):
-        raise refusal("it is not the name of a GKE cluster", "write the name as `gcloud container clusters list` shows it")
+        raise refusal(
+            "it is not the name of a GKE cluster",
+            "write the name as `gcloud container clusters list` shows it",
+        )
     return text
 
 
 def _version(text: str) -> str:
     if text.lower() in ("latest", "-") or re.fullmatch(r"\d+\.\d+(\.\d+)?", text):
         raise refusal(
-            "it stands for another version tomorrow, and the node image, with it GKE's driver, would change with it",
+            "it stands for another version tomorrow, and the node image, with it GKE's driver, would change"
+            " with it",
             "write the whole version, such as 1.33.5-gke.1201000, or remove it and let GKE upgrade the nodes",
         )
     if not _VERSION.fullmatch(text):
         raise refusal(
             "it is not a GKE version",
-            "write the whole version, such as 1.33.5-gke.1201000; `gcloud container get-server-config` lists them",
+            "write the whole version, such as 1.33.5-gke.1201000; `gcloud container get-server-config` lists"
+            " them",
         )
     return text
 
@@ -66,7 +76,8 @@ def _version(text: str) -> str:
 def _service_account(text: str) -> str:
     if text == "default" or _DEFAULT_ACCOUNT.fullmatch(text):
         raise refusal(
-            "Compute Engine's default service account may have the project's role Editor, and every node would have it",
+            "Compute Engine's default service account may have the project's role Editor, and every node"
+            " would have it",
             "write an account of the pool's own with the role roles/container.defaultNodeServiceAccount",
         )
     if not _SERVICE_ACCOUNT.fullmatch(text):
@@ -81,7 +92,8 @@ ClusterName = Annotated[str, AfterValidator(_cluster)]
 Location = Annotated[str, AfterValidator(_location)]
 Zone = Annotated[str, _matching(_ZONE, "it is not a zone", "write a zone such as us-central1-a")]
 ProjectId = Annotated[
-    str, _matching(_PROJECT, "it is not the id of a Google Cloud project", "write the id, such as my-project-123")
+    str,
+    _matching(_PROJECT, "it is not the id of a Google Cloud project", "write the id, such as my-project-123"),
 ]
 MachineType = Annotated[
     str, _matching(_WORD, "it is not the name of a machine type", "write one such as a3-highgpu-8g")
@@ -90,7 +102,8 @@ AcceleratorType = Annotated[
     str, _matching(_WORD, "it is not the name of an accelerator", "write one such as nvidia-h100-80gb")
 ]
 PartitionSize = Annotated[
-    str, _matching(re.compile(r"\d+g\.\d+gb"), "it is not the size of a partition", "write one such as 1g.10gb")
+    str,
+    _matching(re.compile(r"\d+g\.\d+gb"), "it is not the size of a partition", "write one such as 1g.10gb"),
 ]
 Reservation = Annotated[
     str,
@@ -142,7 +155,8 @@ class GkeSettings(Settings):
     node_locations: tuple[Zone, ...] = ()
     """Zones of the nodes. Needed in a region: only some of its zones have the GPUs."""
     version: NodeVersion | None = None
-    """Version of the nodes, with it GKE's driver. With it the nodes are not upgraded by GKE. Default: GKE upgrades
+    """Version of the nodes, with it GKE's driver. With it the nodes are not upgraded by GKE. Default: GKE
+    upgrades
     them with the cluster."""
     machine_type: MachineType
     """Machine type of the nodes."""
@@ -150,7 +164,8 @@ class GkeSettings(Settings):
     image_type: Literal["COS_CONTAINERD", "UBUNTU_CONTAINERD"] = "COS_CONTAINERD"
     """Node image."""
     default_device_plugin: Flag = True
-    """False: the nodes get the label `gke-no-default-nvidia-gpu-device-plugin=true`, and the operator brings the
+    """False: the nodes get the label `gke-no-default-nvidia-gpu-device-plugin=true`, and the operator brings
+    the
     device plugin."""
     driver_installer: Flag = False
     """True: Google's driver installer DaemonSet is in the cluster."""
@@ -163,7 +178,8 @@ class GkeSettings(Settings):
     compact_placement: Flag = False
     """True: the nodes stand close to each other, in one zone."""
     service_account: ServiceAccount
-    """E-mail address of the nodes' service account. Pods do not get its rights, but those of workload identity."""
+    """E-mail address of the nodes' service account. Pods do not get its rights, but those of workload
+    identity."""
     disk_gib: Annotated[Whole, Field(ge=20, le=65_536, alias="diskGiB")] = 200
     """Size of a node's boot disk, where images and /tmp are."""
     min_nodes: Annotated[Whole, Field(ge=0, le=15_000)] = 0

@@ -126,6 +126,8 @@ class Recorded:
     retained: bool
     delete_before_replace: bool
     replace_on_changes: frozenset[str] = frozenset()
+    aliases: tuple[str, ...] = ()
+    """Former URNs, types or names."""
 
     @property
     def kind(self) -> str:
@@ -208,6 +210,7 @@ class Monitor(mocks.MockMonitor):
                 request.retainOnDelete,
                 request.deleteBeforeReplace,
                 frozenset(request.replaceOnChanges),
+                tuple(alias.urn or alias.spec.type or alias.spec.name for alias in request.aliases),
             )
             self._program.resources.append(recorded)
         return super().RegisterResource(request)
@@ -235,7 +238,7 @@ def _run(change: Change = lambda config: None, *, preview: bool = False) -> Prog
     return program
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def program() -> Callable[..., Program]:
     """Runs the program: `program(change, preview=False)`."""
     return _run

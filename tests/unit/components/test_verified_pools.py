@@ -38,7 +38,9 @@ def up(verify: list[str], state: dict[str, Any] | None = None) -> dict[str, Any]
     provider = NodePoolMembershipProvider()
     checked = provider.check({}, {**PROPS, **({"verify": verify} if verify else {})})
     assert not checked.failures, checked.failures[0].reason
-    return (provider.create(checked.inputs) if state is None else provider.update("id", state, checked.inputs)).outs
+    return (
+        provider.create(checked.inputs) if state is None else provider.update("id", state, checked.inputs)
+    ).outs
 
 
 def refusal(verify: list[str]) -> str:
@@ -56,10 +58,14 @@ def test_everything_that_the_nodes_lack_is_told_at_once_with_the_commands(cluste
     cluster.edit("gpu-0", lambda node: node["metadata"]["labels"].update(pool="cpu"))
     cluster.edit("gpu-1", lambda node: (node["metadata"]["labels"].pop("pool"), node["spec"].pop("taints")))
     assert refusal(BOTH) == (
-        "Pool gpu is only verified (labels and taint), and its nodes are not what it says: gpu-0 has pool=cpu instead"
-        " of pool=gpu; gpu-1 has no label pool=gpu and no taint dedicated=gpu:NoSchedule. Set it where the nodes come"
-        " from, so that new ones have it too; for those that are there: `kubectl label node --overwrite gpu-0 pool=gpu"
-        " && kubectl label node gpu-1 pool=gpu && kubectl taint node gpu-1 dedicated=gpu:NoSchedule`. Or let the stack"
+        "Pool gpu is only verified (labels and taint), and its nodes are not what it says: gpu-0 has"
+        " pool=cpu instead"
+        " of pool=gpu; gpu-1 has no label pool=gpu and no taint dedicated=gpu:NoSchedule. Set it where the"
+        " nodes come"
+        " from, so that new ones have it too; for those that are there: `kubectl label node --overwrite"
+        " gpu-0 pool=gpu"
+        " && kubectl label node gpu-1 pool=gpu && kubectl taint node gpu-1 dedicated=gpu:NoSchedule`. Or let"
+        " the stack"
         " do it: change: {labels: true, taint: true} of the pool in holdfast:nodePools."
     )
 
@@ -89,7 +95,9 @@ def test_what_may_be_changed_is_changed_and_the_rest_only_looked_at(
     assert bool(note["labels"]) is (written == "labels") and bool(note["taints"]) is (written == "taints")
 
 
-def test_a_pool_that_becomes_a_verified_one_keeps_its_labels_and_taint_and_loses_the_note(cluster: Any) -> None:
+def test_a_pool_that_becomes_a_verified_one_keeps_its_labels_and_taint_and_loses_the_note(
+    cluster: Any,
+) -> None:
     cluster.edit("gpu-0", lambda node: (node["metadata"]["labels"].pop("pool"), node["spec"].pop("taints")))
     state = up([])
     assert NOTE in cluster.node("gpu-0")["metadata"]["annotations"]
