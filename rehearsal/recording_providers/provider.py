@@ -25,11 +25,12 @@ NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_len
 PACKAGE_FLAG = "--package="
 ACCOUNT, REGION = "123456789012", "eu-central-1"
 
-# Type -> outputs that only a real run knows, beside the inputs. {name} is the resource's logical name.
+# Type -> outputs that only a real run knows, where the inputs do not say them. {name} is the resource's logical name.
 ANSWERS: Mapping[str, Mapping[str, Any]] = {
     "aws:eks/nodeGroup:NodeGroup": {
         "arn": f"arn:aws:eks:{REGION}:{ACCOUNT}:nodegroup/recording/{{name}}/0",
         "status": "ACTIVE",
+        "releaseVersion": "1.34.2-20261120",
         "resources": [{"autoscalingGroups": [{"name": "eks-{name}"}]}],
     },
     "aws:ec2/launchTemplate:LaunchTemplate": {
@@ -44,6 +45,7 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
         ],
         "managedInstanceGroupUrls": [],
         "operation": "",
+        "version": "1.34.1-gke.1201000",
     },
     "kubernetes:helm.sh/v3:Release": {"status": {"revision": 1, "status": "deployed"}},
     "pulumi-python:dynamic/holdfast:NodePoolMembership": {"nodes": ["{name}-0", "{name}-1"]},
@@ -136,7 +138,12 @@ class RecordingProvider(provider_pb2_grpc.ResourceProviderServicer):
 
     def Update(self, request: Any, context: Any) -> Any:
         self._record("update", request, request.news, request.preview)
-        return provider_pb2.UpdateResponse(properties=self._outputs(request, request.news))
+        outputs = self._outputs(request, request.news)
+        if (
+            "latestVersion" in request.olds and not request.preview
+        ):  # each change of a launch template is a version
+            outputs["latestVersion"] = request.olds["latestVersion"] + 1
+        return provider_pb2.UpdateResponse(properties=outputs)
 
     def Read(self, request: Any, context: Any) -> Any:
         self._record("read", request, request.inputs, False)
@@ -169,7 +176,8 @@ class RecordingProvider(provider_pb2_grpc.ResourceProviderServicer):
         outputs = struct_pb2.Struct()
         outputs.CopyFrom(inputs)
         for key, value in ANSWERS.get(request.type, {}).items():
-            outputs[key] = UNKNOWN if request.preview else _named(value, request.name)
+            if key not in inputs:
+                outputs[key] = UNKNOWN if request.preview else _named(value, request.name)
         if "metadata" in inputs and not request.preview:  # a Kubernetes object
             outputs["metadata"]["uid"] = f"uid-of-{request.name}"
         return outputs

@@ -15,6 +15,7 @@ from tests.cli.test_ownership_matrix import POOLS
 
 Config = dict[str, Any]
 Change = Callable[[Config], None]
+ROWS = {"eks": "eks-al2023", "custom": "eks-ubuntu", "gke": "gke-cos-managed"}
 
 
 def _pool(config: Config) -> dict[str, Any]:
@@ -23,6 +24,10 @@ def _pool(config: Config) -> dict[str, Any]:
 
 def _ami(config: Config) -> None:
     _pool(config)["eks"]["releaseVersion"] = "1.34.2-20261128"
+
+
+def _image(config: Config) -> None:
+    _pool(config)["eks"]["imageId"] = "ami-0fedcba9876543210"
 
 
 def _chart(config: Config) -> None:
@@ -35,9 +40,9 @@ def _kubernetes(config: Config) -> None:
 
 @pytest.fixture(scope="module")
 def stacks(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Two deployed stacks: nodes of EKS and of GKE."""
+    """Deployed stacks: nodes of EKS, of an image of one's own, and of GKE."""
     made = project(tmp_path_factory.mktemp("upgrades"), engine)
-    for stack, row in {"eks": "eks-al2023", "gke": "gke-cos-managed"}.items():
+    for stack, row in ROWS.items():
         made.write(stack, _config(row))
         turn = made.run("up", "--yes", "--skip-preview", stack=stack)
         assert turn.said.code == 0, turn.said.text
@@ -49,7 +54,7 @@ def _config(row: str) -> Config:
 
 
 def _previewed(stacks: Project, stack: str, change: Change) -> Turn:
-    config = _config("eks-al2023" if stack == "eks" else "gke-cos-managed")
+    config = _config(ROWS[stack])
     change(config)
     stacks.write(stack, config)
     return stacks.run("preview", "--diff", stack=stack)
@@ -67,21 +72,22 @@ def _differences(turn: Turn) -> Mapping[str, set[str]]:
 @pytest.mark.parametrize(
     ("stack", "change", "updated"),
     [
-        ("eks", _ami, "NodeGroup"),
-        ("eks", _chart, "Release"),
-        ("gke", _kubernetes, "NodePool"),
+        ("eks", _ami, {"NodeGroup"}),
+        ("custom", _image, {"LaunchTemplate", "NodeGroup"}),
+        ("eks", _chart, {"Release"}),
+        ("gke", _kubernetes, {"NodePool"}),
     ],
-    ids=["the AMI's release", "the chart's version", "the nodes' Kubernetes version"],
+    ids=["the AMI's release", "another image", "the chart's version", "the nodes' Kubernetes version"],
 )
-def test_an_upgrade_is_an_update_of_one_thing_and_replaces_nothing(
-    stack: str, change: Change, updated: str, stacks: Project
+def test_an_upgrade_is_an_update_in_place_of_what_it_is_about(
+    stack: str, change: Change, updated: set[str], stacks: Project
 ) -> None:
     turn = _previewed(stacks, stack, change)
     assert turn.said.code == 0, turn.said.text
     assert "replace" not in turn.said.text, turn.said.text
     differences = _differences(turn)
     # What waits for the operator looks again after its upgrade.
-    assert differences.pop("update") - {"GpuReadiness"} == {updated}, turn.said.text
+    assert differences.pop("update") - {"GpuReadiness"} == updated, turn.said.text
     assert differences == {}
 
 

@@ -58,6 +58,28 @@ def test_at_a_preview_what_only_a_real_run_knows_is_unknown(aws: RecordingProvid
     assert (outputs["diskSize"], outputs["arn"]) == (200, UNKNOWN)
 
 
+def test_every_change_of_a_launch_template_is_a_new_version_of_it(aws: RecordingProvider) -> None:
+    template = {
+        "urn": "urn:pulumi:dev::p::t::lt",
+        "type": "aws:ec2/launchTemplate:LaunchTemplate",
+        "name": "lt",
+    }
+    made = aws.Create(provider_pb2.CreateRequest(**template, properties=struct(imageId="ami-1")), Context())
+    assert plain(made.properties)["latestVersion"] == 1
+    request = {**template, "olds": made.properties, "news": struct(imageId="ami-2")}
+    assert (
+        plain(aws.Update(provider_pb2.UpdateRequest(**request), Context()).properties)["latestVersion"] == 2
+    )
+    ahead = aws.Update(provider_pb2.UpdateRequest(**request, preview=True), Context())
+    assert plain(ahead.properties)["latestVersion"] == UNKNOWN
+
+
+def test_what_the_inputs_say_is_not_answered_otherwise(aws: RecordingProvider) -> None:
+    given = struct(releaseVersion="1.33.1-20250101")
+    made = aws.Create(provider_pb2.CreateRequest(**about(properties=given)), Context())
+    assert plain(made.properties)["releaseVersion"] == "1.33.1-20250101"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "changed", "replaces"),
     [
