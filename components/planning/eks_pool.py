@@ -17,6 +17,7 @@ from components.settings.node_pool import EksNodePoolSettings
 NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
 LAUNCH_TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 DEFAULT_DISK_GIB = 200
+POOL_TAG = "holdfast.dev/node-pool"
 
 _EFFECTS = {
     "NoSchedule": "NO_SCHEDULE",
@@ -40,19 +41,24 @@ class EksPoolPlan:
 
 def gpus_per_node(eks: EksSettings) -> int | None:
     """`nvidia.com/gpu` of one instance; None where the instance types do not say or do not agree."""
-    known = {instance_types()[name].gpus for name in eks.instance_types if name in instance_types()}
-    if eks.gpus_per_instance is not None and not all(name in instance_types() for name in eks.instance_types):
-        known.add(eks.gpus_per_instance)
-    return known.pop() if len(known) == 1 else None
+    table = instance_types()
+    counts = {table[name].gpus if name in table else eks.gpus_per_instance for name in eks.instance_types}
+    return counts.pop() if len(counts) == 1 else None
 
 
 def plan_eks_pool(pool: EksNodePoolSettings, common: NodePoolPlan, environment: str) -> EksPoolPlan:
     """The plan of one pool whose settings have been checked, see eks_checks.py."""
-    tags = {**_tags(environment, pool), **pool.eks.tags}
+    eks = pool.eks
+    # The name in the cloud, so that a renamed pool keeps its launch template and with it its nodes.
+    name = {"Name": f"{eks.cluster}-{pool.cloud_name}", POOL_TAG: pool.cloud_name}
+    tags = {**name, **environment_labels(environment), **eks.tags}
+    group = _node_group(pool, common, tags)
+    if "maxUnavailablePercentage" in eks.node_group_args.get("updateConfig", {}):
+        del group["updateConfig"]["maxUnavailable"]  # EKS takes one of the two
     return EksPoolPlan(
         name=pool.cloud_name,
-        node_group=deep_merge(_node_group(pool, common, tags), pool.eks.node_group_args),
-        launch_template=deep_merge(_launch_template(pool.eks, tags), pool.eks.launch_template_args),
+        node_group=deep_merge(group, eks.node_group_args),
+        launch_template=deep_merge(_launch_template(eks, tags), eks.launch_template_args),
     )
 
 
@@ -116,9 +122,10 @@ def _launch_template(eks: EksSettings, tags: Mapping[str, str]) -> dict[str, Any
         ],
         "tags": dict(tags),
     }
-    if eks.custom:
+    if eks.image_id:
         template["imageId"] = eks.image_id
-        template["userData"] = base64.b64encode((eks.user_data or "").encode()).decode()
+    if eks.user_data:
+        template["userData"] = base64.b64encode(eks.user_data.encode()).decode()
     if eks.capacity == "capacity-block":
         template["instanceType"] = eks.instance_types[0]
         template["instanceMarketOptions"] = {"marketType": "capacity-block"}
@@ -129,7 +136,7 @@ def _launch_template(eks: EksSettings, tags: Mapping[str, str]) -> dict[str, Any
     if eks.placement_group:
         template["placement"] = {"groupName": eks.placement_group}
     if eks.efa:
-        template["networkInterfaces"] = _adapters(eks)
+        template["networkInterfaces"] = _interfaces(eks)
     elif eks.security_group_ids:
         template["vpcSecurityGroupIds"] = list(eks.security_group_ids)
     return template
@@ -137,29 +144,22 @@ def _launch_template(eks: EksSettings, tags: Mapping[str, str]) -> dict[str, Any
 
 def _device(eks: EksSettings) -> str:
     """The disk of images and /tmp."""
-    if eks.ami_type.startswith("BOTTLEROCKET"):
+    if eks.bottlerocket:
         # /dev/xvda has the system, /dev/xvdb the data (bottlerocket-os/bottlerocket, README, Default Volumes).
         return "/dev/xvdb"
     return "/dev/sda1" if eks.custom else "/dev/xvda"
 
 
-def _adapters(eks: EksSettings) -> list[dict[str, Any]]:
-    """One adapter for every network card: device 0 on the first card, device 1 on the others.
+def _interfaces(eks: EksSettings) -> list[dict[str, Any]]:
+    """An ordinary interface first, which alone has an address, and an adapter on each card that can have one.
 
-    EC2 user guide, Elastic Fabric Adapter: attach EFAs. All types of a pool have as many, see eks_checks.py.
+    EC2 user guide, Maximize network bandwidth on instances with multiple network cards. A first adapter that
+    shares card 0 with the ordinary interface is device 1 there.
     """
-    return [
-        {
-            "deviceIndex": 0 if card == 0 else 1,
-            "networkCardIndex": card,
-            "interfaceType": "efa",
-            "securityGroups": list(eks.security_group_ids),
-            "deleteOnTermination": "true",
-        }
-        for card in range(instance_types()[eks.instance_types[0]].efas)
+    groups = {"securityGroups": list(eks.security_group_ids), "deleteOnTermination": "true"}
+    first = {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface", **groups}
+    adapters = [
+        {"networkCardIndex": card, "deviceIndex": 0 if card else 1, "interfaceType": "efa-only", **groups}
+        for card in instance_types()[eks.instance_types[0]].efa_cards
     ]
-
-
-def _tags(environment: str, pool: EksNodePoolSettings) -> dict[str, str]:
-    """Ours: they sort the bill by environment and pool."""
-    return {**environment_labels(environment), "holdfast.dev/node-pool": pool.name, "Name": f"{pool.eks.cluster}-{pool.name}"}
+    return [first, *adapters]

@@ -25,7 +25,9 @@ _INSTANCE_TYPE = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+")
 _TAG_KEY = re.compile(r"[\w\s.:/=+\-@]{1,128}")
 _TAG_VALUE = re.compile(r"[\w\s.:/=+\-@]{0,256}")
 _AL2023_RELEASE = re.compile(r"1\.\d{2}\.\d+-20\d{6}")
-_BOTTLEROCKET_RELEASE = re.compile(r"1\.\d+\.\d+-[0-9a-f]{8}")
+# A commit of eight digits may look like a date; one that is a date of these years is a release of AL2023.
+_DATE = r"20[23]\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])"
+_BOTTLEROCKET_RELEASE = re.compile(rf"1\.\d+\.\d+-(?!{_DATE}$)[0-9a-f]{{8}}")
 # EKS API reference, CreateNodegroup, instanceTypes: at most 20.
 MOST_INSTANCE_TYPES = 20
 # EC2: at most 16 KiB before it is encoded (EC2 user guide, Run commands when you launch an instance).
@@ -80,6 +82,16 @@ def _ami_type(value: Any) -> Any:
     return value
 
 
+def _release(text: str) -> str:
+    if not (_AL2023_RELEASE.fullmatch(text) or _BOTTLEROCKET_RELEASE.fullmatch(text)):
+        raise refusal(
+            "it does not stand for one image for ever, and the image is what brings the driver",
+            "write a release such as 1.34.2-20261120 or, on Bottlerocket, 1.52.0-a1b2c3d4; the changelogs of"
+            " amazon-eks-ami and Bottlerocket list them",
+        )
+    return text
+
+
 def _tags(tags: dict[str, str]) -> dict[str, str]:
     for key, value in tags.items():
         if key.lower().startswith("aws:"):
@@ -101,11 +113,6 @@ def _user_data(text: str) -> str:
         raise refusal(
             f"it has {len(text.encode())} bytes, and EC2 takes {LONGEST_USER_DATA} at most",
             "put the rest into the image, or fetch it from the user data",
-        )
-    if not text.lstrip().startswith(("#!", "MIME-Version:", "Content-Type:", "#cloud-config")):
-        raise refusal(
-            "it is neither a script nor cloud-init's",
-            "begin it with #!/bin/bash; write it as it is, the stack encodes it",
         )
     return text
 
@@ -136,13 +143,14 @@ class EksSettings(Settings):
     """Role of the nodes. Pods do not get its rights."""
     ami_type: Annotated[AmiType, BeforeValidator(_ami_type)]
     """What the nodes run. It decides who owns driver, toolkit and device plugin."""
-    release_version: str | None = None
+    release_version: Annotated[str, AfterValidator(_release)] | None = None
     """Release of the image, such as `1.34.2-20261120` or, on Bottlerocket, `1.52.0-a1b2c3d4`: it *is* the driver's
     version. Needed unless amiType is `CUSTOM`."""
     image_id: ImageId | None = None
     """Image of `CUSTOM` nodes: Ubuntu without an NVIDIA driver."""
     user_data: Annotated[str, AfterValidator(_user_data)] | None = None
-    """Script that joins `CUSTOM` nodes to the cluster with the pool's labels and taint, as plain text."""
+    """What the nodes start with, as plain text: on `CUSTOM` the script that joins them to the cluster with the
+    pool's labels and taint, on `AL2023` more MIME parts, on `BOTTLEROCKET` more settings (TOML)."""
     instance_types: Annotated[tuple[InstanceType, ...], Field(min_length=1, max_length=MOST_INSTANCE_TYPES)]
     """Instance types with equal GPUs. More than one gives Spot and on-demand pools a choice."""
     gpus_per_instance: Annotated[Whole, Field(ge=1, le=64)] | None = None
@@ -178,6 +186,21 @@ class EksSettings(Settings):
     def custom(self) -> bool:
         """The nodes run an image of the site's own."""
         return self.ami_type == "CUSTOM"
+
+    @property
+    def bottlerocket(self) -> bool:
+        """The nodes run Bottlerocket."""
+        return self.ami_type.startswith("BOTTLEROCKET")
+
+    @property
+    def architecture(self) -> str | None:
+        """`x86_64` or `arm64`, as the image wants it; None where the image is the site's own."""
+        return None if self.custom else "arm64" if "ARM_64" in self.ami_type else "x86_64"
+
+    @property
+    def pinned_to(self) -> re.Pattern[str]:
+        """What releases of the pool's images look like."""
+        return _BOTTLEROCKET_RELEASE if self.bottlerocket else _AL2023_RELEASE
 
     @property
     def node_facts(self) -> dict[str, Any]:

@@ -45,6 +45,13 @@ _EXAMPLES = {
     "port": "a port such as 443",
     "cpu": "a number of cores such as 4",
     "memory": "an amount such as 16Gi",
+    "eks.cluster": "the name of the EKS cluster, as `aws eks list-clusters` shows it",
+    "gke.cluster": "the name of the GKE cluster, as `gcloud container clusters list` shows it",
+    "subnetIds": "the subnets of the nodes, such as [subnet-0a1b2c3d4e5f60718]",
+    "nodeRoleArn": "the nodes' role, such as arn:aws:iam::123456789012:role/gpu-nodes",
+    "amiType": "what the nodes run, such as AL2023_x86_64_NVIDIA",
+    "instanceTypes": "instance types with equal GPUs, such as [p5.48xlarge]",
+    "maxSize": "how many nodes there may be, such as 4",
     "location": "the cluster's region or zone, such as us-central1",
     "machineType": "a machine type with GPUs, such as a3-highgpu-8g",
     "serviceAccount": "the nodes' service account, such as gpu-nodes@my-project.iam.gserviceaccount.com",
@@ -71,6 +78,7 @@ _KUBERNETES_NAMES = {
     "runtimeClassName": "pool",
     "accessModes": "accessMode",
     "persistentVolumeClaim": "claim",
+    "spot": "capacity",
     "repo": "repository",
     "tag": "version",
 }
@@ -80,7 +88,14 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 def explain(error: ValidationError, model: type[BaseModel], prefix: Path) -> list[tuple[Path, Problem]]:
     """Every error of one validation, with the path of its key."""
-    return [_explain(details, model, prefix) for details in error.errors(include_url=False)]
+    errors = error.errors(include_url=False)
+    refused = {details["loc"][:-1] for details in errors}
+    # pydantic counts a list without its refused elements; that it is too short then is no second problem.
+    return [
+        _explain(details, model, prefix)
+        for details in errors
+        if details["type"] != "too_short" or details["loc"] not in refused
+    ]
 
 
 def _explain(details: Mapping[str, Any], model: type[BaseModel], prefix: Path) -> tuple[Path, Problem]:
@@ -105,7 +120,7 @@ def _explain(details: Mapping[str, Any], model: type[BaseModel], prefix: Path) -
         reason, fix = context["reason"], context["fix"]
     elif details["type"] == "missing":
         at, value = (), None
-        reason, fix = "it is missing", missing_fix(str(inner[-1]))
+        reason, fix = "it is missing", missing_fix(*(str(part) for part in reversed((*prefix, *inner))))
     elif details["type"] == "extra_forbidden":
         # Nothing is known about what stands under an unknown key, not even whether it is a secret.
         at, value = (), None
@@ -118,16 +133,22 @@ def _explain(details: Mapping[str, Any], model: type[BaseModel], prefix: Path) -
     return path, Problem(full_key(*path), shown, reason, fix)
 
 
-def missing_fix(key: str) -> str:
-    """What to add for a key that is required."""
-    return f"add {key}: {_EXAMPLES[key]}" if key in _EXAMPLES else f"add {key}"
+def missing_fix(key: str, parent: str = "", *_above: str) -> str:
+    """What to add for a key that is required, below `parent`."""
+    example = _EXAMPLES.get(f"{parent}.{key}") or _EXAMPLES.get(key)
+    return f"add {key}: {example}" if example else f"add {key}"
 
 
 def unknown_key(key: str, model: type[BaseModel] | None) -> tuple[str, str]:
     """Reason and fix for a key that a model does not have."""
     keys = [field.alias or name for name, field in model.model_fields.items()] if model else []
     reason = "there is no such setting, so it would have no effect"
-    inside = [f"{outer}.{key}" for outer in keys if model and key in _aliases(model_at(model, (outer,)))]
+    known = (key, _KUBERNETES_NAMES.get(key, key))
+    inside = [
+        next(f"{outer}.{name}" for name in known if name in below)
+        for outer in keys
+        if model and (below := _aliases(model_at(model, (outer,)))) and set(known) & set(below)
+    ]
     meant = closest(key, keys) or _KUBERNETES_NAMES.get(key)
     if meant and set(meant.split(" and ")) <= set(keys):
         return reason, f"did you mean {meant}? Otherwise remove it"
