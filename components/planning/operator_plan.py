@@ -47,6 +47,8 @@ class OperatorExpectation:
 class OperatorPlan:
     """The one GPU Operator of the cluster."""
 
+    install: bool
+    """False: somebody else has installed it; it is left alone and only waited for."""
     namespace: str
     namespace_labels: Mapping[str, str]
     release_name: str

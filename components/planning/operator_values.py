@@ -10,7 +10,7 @@ from components.planning.labels import environment_labels
 from components.planning.merge import at, deep_merge
 from components.planning.node_pools import NodePoolPlan, toleration
 from components.planning.operator_plan import ExpectedPool, OperatorExpectation, OperatorPlan
-from components.planning.ownership import Profile
+from components.planning.ownership import SWITCHED, Profile
 from components.settings.gpu_operator import GpuOperatorSettings
 from components.settings.node_pool import NodePoolSettings, Taint
 
@@ -74,7 +74,9 @@ def plan_operator(
     """The installation of the operator. The settings have been checked, see `checks.problems`."""
     values = deep_merge(own_values(profile, pools, settings.nfd), settings.extra_values)
     timeout = settings.timeout_minutes * 60
+    install = settings.install == "always"
     return OperatorPlan(
+        install=install,
         namespace=settings.namespace,
         # Operands run privileged; where Pod Security is enforced the namespace must say so.
         namespace_labels={
@@ -87,7 +89,9 @@ def plan_operator(
         namespace_annotations={OVERRIDE_NOTE: profile.override.reason} if profile.override else {},
         critical_pods_quota=critical_pods_quota(
             profile.platform, pools, settings.namespace, environment_labels(environment)
-        ),
+        )
+        if install
+        else None,
         release_name=RELEASE_NAME,
         chart=settings.chart.chart,
         repository_url=settings.chart.repository_url,
@@ -111,13 +115,18 @@ def _expectation(
         is_on(at(values, path, False))
         for path in (("driver", "usePrecompiled"), ("driver", "nvidiaDriverCRD", "enabled"))
     )
+    # Of an operator that somebody else installed nothing is known but what the pools' row needs.
+    theirs = settings.install == "existing"
     present = [
-        name for operand, name in _OPERANDS.items() if on[operand] and not (operand == "driver" and renamed)
+        name
+        for operand, name in _OPERANDS.items()
+        if on[operand] and not (operand == "driver" and renamed) and not (theirs and operand not in SWITCHED)
     ]
+    nfd = is_on(at(values, ("nfd", "enabled"))) and not theirs
     return OperatorExpectation(
         namespace=settings.namespace,
         daemonsets=(*present, _VALIDATOR),
-        nfd_daemonsets=(f"{_nfd_name(values)}-worker",) if is_on(at(values, ("nfd", "enabled"))) else (),
+        nfd_daemonsets=(f"{_nfd_name(values)}-worker",) if nfd else (),
         absent_daemonsets=tuple(name for operand, name in _OPERANDS.items() if not on[operand]),
         runtime_classes=profile.created_runtime_classes,
         pools=tuple(

@@ -21,9 +21,7 @@ def _later(known: str, later: dict[str, str], what: str) -> Callable[[Any], Any]
         if isinstance(value, str) and value != known:
             name = plain.get(re.sub(r"[^a-z0-9]", "", value.lower()), value)
             reason = later.get(name, f"there is no {what} of this name")
-            wait = (
-                f", or wait for the release that brings {name}" if reason.endswith("later release") else ""
-            )
+            wait = f", or wait for the release that brings {name}" if reason.endswith("later release") else ""
             raise refusal(reason, f"write {known}{wait}")
         return value
 
@@ -89,6 +87,16 @@ def _access_mode(value: Any) -> Any:
     raise refusal("it is not the name of an access mode", "write ReadWriteMany")
 
 
+def _operator_install(value: Any) -> Any:
+    if isinstance(value, bool) or value == "never":
+        raise refusal(
+            "whether there is an operator at all follows from the pools' rows, and only who installs it is a"
+            " choice",
+            "write always, or existing if the cluster has one",
+        )
+    return value
+
+
 def _install(value: Any) -> Any:
     if isinstance(value, bool):
         raise refusal(
@@ -119,6 +127,7 @@ def unknown_pool_kind(value: Any, kinds: Collection[str]) -> tuple[str, str]:
     return "there is no kind of node pool of this name", f"write {meant or 'one of ' + ', '.join(kinds)}"
 
 
+OperatorInstall = Annotated[Literal["always", "existing"], BeforeValidator(_operator_install)]
 RunController = Literal["job", "jobset"]
 JobSetInstall = Annotated[Literal["auto", "always", "existing", "never"], BeforeValidator(_install)]
 StorageKind = Annotated[

@@ -9,7 +9,8 @@ from pathlib import PurePosixPath
 from components.settings.draft import Draft
 from components.settings.explain import closest
 from components.settings.formats import LONGEST_RUN_ID
-from components.settings.job_set import DEFAULT_NAMESPACE
+from components.settings.gpu_operator import GpuOperatorSettings
+from components.settings.job_set import DEFAULT_NAMESPACE, JobSetSettings
 from components.settings.node_pool import selected
 from components.settings.problems import Problem, full_key, show
 from components.settings.quantity import parse
@@ -31,7 +32,7 @@ _SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 
 def problems(draft: Draft) -> list[Told]:
     """Every problem between settings that are valid one by one."""
-    return [*_pools(draft), *_job_set(draft), *_teams(draft), *_runs(draft)]
+    return [*_pools(draft), *_gpu_operator(draft), *_job_set(draft), *_teams(draft), *_runs(draft)]
 
 
 def told(path: Path, value: object, reason: str, fix: str) -> Told:
@@ -90,13 +91,28 @@ def _pools(draft: Draft) -> Iterator[Told]:
             )
 
 
+def _without_effect(settings: GpuOperatorSettings | JobSetSettings) -> list[str]:
+    """What is given of an installation that is not made."""
+    is_given = {"chart": settings.chart != type(settings.chart)(), "extraValues": bool(settings.extra_values)}
+    return [key for key, given in is_given.items() if given]
+
+
+def _gpu_operator(draft: Draft) -> Iterator[Told]:
+    settings = draft.gpu_operator
+    if settings and settings.install == "existing" and (given := _without_effect(settings)):
+        yield told(
+            ("gpuOperator", "install"),
+            settings.install,
+            f"the stack leaves that operator alone, so {' and '.join(given)} would have no effect",
+            f"remove {' and '.join(given)} and set it where the operator was installed, or write always",
+        )
+
+
 def _job_set(draft: Draft) -> Iterator[Told]:
     settings = draft.job_set
     if settings is None:
         return
-    given = [key for key, is_given in (
-        ("chart", settings.chart != type(settings.chart)()), ("extraValues", bool(settings.extra_values))
-    ) if is_given]  # fmt: skip
+    given = _without_effect(settings)
     if settings.install in ("existing", "never") and given:
         yield told(
             ("jobSet", "install"),

@@ -90,3 +90,20 @@ def test_the_reason_of_an_override_is_on_the_operators_namespace(program: Any) -
     metadata = run.one("Namespace", "gpu-operator").inputs["metadata"]
     assert metadata["annotations"] == {"holdfast.dev/ownership-override": override["reason"]}
     assert run.outputs["nodePools"]["gpu"]["override"] == override
+
+
+def test_an_operator_that_is_there_already_is_left_alone_and_waited_for(program: Any) -> None:
+    run = program(
+        lambda c: c.update({"holdfast:gpuOperator": {"install": "existing", "namespace": "nvidia"}})
+    )
+    made = {(r.kind, r.name) for r in run.resources if r.parent == "GpuOperator gpu-operator"}
+    assert made == {("GpuReadiness", "gpu-operator-ready")}
+    readiness = run.one("GpuReadiness")
+    assert (readiness.inputs["namespace"], readiness.inputs["triggers"]) == ("nvidia", {})
+    expectation = readiness.inputs["expectation"]
+    # What its owner may have turned off is not asked for; what the pools' row needs is.
+    assert expectation["daemonSets"] == ["nvidia-device-plugin-daemonset", "nvidia-operator-validator"]
+    assert "nvidia-driver-daemonset" in expectation["absentDaemonSets"]
+    assert expectation["nfdDaemonSets"] == []
+    assert run.reaches(readiness, "NodePoolMembership", "gpu")
+    assert run.reaches(run.one("Job"), "GpuReadiness", "gpu-operator-ready")
