@@ -216,11 +216,9 @@ def _refuse_incomplete(nodes: list[Json], props: Mapping[str, Any]) -> None:
         )
         commands = " && ".join(command for found in lacks.values() for _, command in found)
         raise ClusterProblem(
-            f"Pool {props['pool']} is only verified ({' and '.join(props['verify'])}), and its nodes are not"
-            " what it "
-            f"says: {words}. Set it where the nodes come from, so that new ones have it too; for those that"
-            " are there: "
-            f"`{commands}`. Or let the stack do it: change: {{labels: true, taint: true}} of the pool in "
+            f"Pool {props['pool']} is only verified ({' and '.join(props['verify'])}), and its nodes are not "
+            f"what it says: {words}. Set it where the nodes come from, so that new ones have it too; for those "
+            f"that are there: `{commands}`. Or let the stack do it: change: {{labels: true, taint: true}} of the pool in "
             "holdfast:nodePools."
         )
 

@@ -12,8 +12,7 @@ from components.node_pools.self_managed import EXISTING, SELF_MANAGED, membershi
 
 class ExistingGpuNodePool(pulumi.ComponentResource):
     """The nodes that the pool selects, with the pool's labels and taint: written by the stack where the
-    pool's
-    `change` says so, found there already otherwise.
+    pool's `change` says so, found there already otherwise.
     """
 
     name: str

@@ -9,9 +9,8 @@ from components.planning.node_pools import NodePoolPlan
 
 CRITICAL = ("system-node-critical", "system-cluster-critical")
 """Priority classes of the GPU Operator's own Pods."""
-# On every node: driver, toolkit, plugin, GFD, DCGM exporter, validator, MIG manager and their like, with
-# room for
-# the old and the new ones during an upgrade.
+# On every node: driver, toolkit, plugin, GFD, DCGM exporter, validator, MIG manager and their like, with room
+# for the old and the new ones during an upgrade.
 _PODS_PER_NODE = 16
 _PODS_BESIDE = 50
 _MANY_NODES = 1000
@@ -20,8 +19,7 @@ _MANY_NODES = 1000
 def critical_pods_quota(
     platform: str, pools: Sequence[NodePoolPlan], namespace: str, labels: Mapping[str, str]
 ) -> dict[str, Any] | None:
-    """The ResourceQuota that lets the operator's Pods have the system's priority; None where nobody limits
-    that.
+    """The ResourceQuota that lets the operator's Pods have the system's priority; None where none is needed.
 
     GKE admits such Pods only to namespaces that have a quota for them (gpu-operator#660; NVIDIA GPU Operator
     documentation, NVIDIA GPU Operator with Google GKE). It is for every node that may come.

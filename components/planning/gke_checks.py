@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from components.planning import provider_arguments
 from components.planning.gke_gpus import gpu_table, gpus_of
 from components.planning.gke_pool import NO_DEVICE_PLUGIN
-from components.planning.ownership import row_of_nodes
 from components.settings.consistency import Told, told
 from components.settings.draft import Draft
 from components.settings.explain import closest
@@ -318,14 +317,17 @@ def _attached(path: Path, gke: GkeSettings) -> Iterator[Told]:
 
 def _owners(path: Path, gke: GkeSettings) -> Iterator[Told]:
     """Combinations that no row of the table has. The rows that it refuses are told where all rows are."""
-    cos = gke.image_type == "COS_CONTAINERD"
-    if not cos and gke.driver_installer:
+    by_gke = gke.accelerator.driver != "INSTALLATION_DISABLED"
+    if gke.image_type == "UBUNTU_CONTAINERD":
+        yield from _owners_on_ubuntu(path, gke, by_gke)
+    elif not by_gke and gke.driver_installer and gke.default_device_plugin:
         yield told(
-            (*path, "driverInstaller"),
+            (*path, "defaultDevicePlugin"),
             True,
-            "on Ubuntu nodes the driver is the GPU Operator's, and with the installer's it would have two"
-            " owners",
-            "remove it and keep the installer DaemonSet off these nodes, or write imageType: COS_CONTAINERD",
+            "the device plugin would have two owners: GKE and the GPU Operator, whose it is beside Google's"
+            " driver"
+            " installer",
+            "write false, or remove driverInstaller and write accelerator.driver: DEFAULT",
         )
     for field, given in (("partition", gke.accelerator.partition), ("sharing", gke.accelerator.sharing)):
         if given and not gke.default_device_plugin:
@@ -336,27 +338,30 @@ def _owners(path: Path, gke: GkeSettings) -> Iterator[Told]:
                 " it off",
                 "remove it, or remove defaultDevicePlugin",
             )
-    if row_of_nodes("gke", gke.node_facts):
-        return
-    if not cos and gke.accelerator.driver != "INSTALLATION_DISABLED":
+
+
+def _owners_on_ubuntu(path: Path, gke: GkeSettings, by_gke: bool) -> Iterator[Told]:
+    why = "on Ubuntu nodes it is the GPU Operator's"
+    if by_gke:
         yield told(
             (*path, "accelerator", "driver"),
             gke.accelerator.driver,
-            "on Ubuntu nodes the driver is the GPU Operator's, and with GKE's it would have two owners",
-            "write INSTALLATION_DISABLED and defaultDevicePlugin: false, or imageType: COS_CONTAINERD",
+            f"the driver would have two owners: GKE and the GPU Operator; {why}",
+            "write INSTALLATION_DISABLED, or imageType: COS_CONTAINERD",
         )
-    else:
-        owner = (
-            "the GPU Operator on Ubuntu nodes"
-            if not cos
-            else "the GPU Operator beside Google's driver installer"
+    if gke.driver_installer:
+        yield told(
+            (*path, "driverInstaller"),
+            True,
+            f"the driver would have two owners: Google's installer and the GPU Operator; {why}",
+            "remove it and keep the installer DaemonSet off these nodes, or write imageType: COS_CONTAINERD",
         )
+    if gke.default_device_plugin:
         yield told(
             (*path, "defaultDevicePlugin"),
             True,
-            f"the device plugin would have two owners: GKE and {owner}",
-            "write false"
-            + (", or remove driverInstaller and write accelerator.driver: DEFAULT" if cos else ""),
+            f"the device plugin would have two owners: GKE and the GPU Operator; {why}",
+            "write false, or imageType: COS_CONTAINERD",
         )
 
 

@@ -1,8 +1,7 @@
 """Arguments that a site passes on to a provider's resource: known ones only, and none that is decided here.
 
 The argument trees are data (data/provider-arguments.json, made by ops/provider_arguments.py from the SDKs),
-so
-that nothing has to import an SDK to know them.
+so that nothing has to import an SDK to know them.
 """
 
 from __future__ import annotations

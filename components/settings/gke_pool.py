@@ -60,8 +60,7 @@ def _cluster(text: str) -> str:
 def _version(text: str) -> str:
     if text.lower() in ("latest", "-") or re.fullmatch(r"\d+\.\d+(\.\d+)?", text):
         raise refusal(
-            "it stands for another version tomorrow, and the node image, with it GKE's driver, would change"
-            " with it",
+            "it stands for another version tomorrow, and node image and driver would change with it",
             "write the whole version, such as 1.33.5-gke.1201000, or remove it and let GKE upgrade the nodes",
         )
     if not _VERSION.fullmatch(text):
@@ -155,9 +154,8 @@ class GkeSettings(Settings):
     node_locations: tuple[Zone, ...] = ()
     """Zones of the nodes. Needed in a region: only some of its zones have the GPUs."""
     version: NodeVersion | None = None
-    """Version of the nodes, with it GKE's driver. With it the nodes are not upgraded by GKE. Default: GKE
-    upgrades
-    them with the cluster."""
+    """Version of the nodes, and with it of GKE's driver; GKE then upgrades neither. Default: GKE upgrades both
+    with the cluster."""
     machine_type: MachineType
     """Machine type of the nodes."""
     accelerator: GkeAccelerator = GkeAccelerator()
@@ -165,8 +163,7 @@ class GkeSettings(Settings):
     """Node image."""
     default_device_plugin: Flag = True
     """False: the nodes get the label `gke-no-default-nvidia-gpu-device-plugin=true`, and the operator brings
-    the
-    device plugin."""
+    the device plugin."""
     driver_installer: Flag = False
     """True: Google's driver installer DaemonSet is in the cluster."""
     spot: Flag = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import metadata
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from components.planning.gke_checks import RESOURCE
 from components.planning.merge import leaves
 from components.planning.provider_arguments import arguments_of, keyword_arguments, made_from
 from components.planning.stack import StackPlan
+from components.settings.problems import SettingsError
 
 Plan = Callable[..., StackPlan]
 GKE_TAINT = {"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"}
@@ -186,6 +188,28 @@ def test_the_row_follows_from_image_driver_label_and_installer(
     values = planned.operator.values
     assert tuple(values[layer]["enabled"] for layer in ("driver", "toolkit", "devicePlugin")) == switches
     assert planned.runs[0].runtime_class == runtime_class
+
+
+def test_every_combination_of_image_driver_label_and_installer_is_a_row_or_refused(on_gke: Plan) -> None:
+    images, drivers = ("COS_CONTAINERD", "UBUNTU_CONTAINERD"), ("DEFAULT", "LATEST", "INSTALLATION_DISABLED")
+    supported = {}
+    for image, driver, plugin, installer in product(images, drivers, (True, False), (True, False)):
+        facts = {"imageType": image, "defaultDevicePlugin": plugin, "driverInstaller": installer}
+        try:
+            planned = on_gke(**facts, accelerator={"driver": driver})
+        except SettingsError as error:
+            assert all(problem.key.startswith("holdfast:nodePools[0].gke.") for problem in error.problems)
+            continue
+        supported[image, driver, plugin, installer] = planned.pools[0].ownership.profile
+    cos, ubuntu = images
+    assert supported == {
+        (cos, "DEFAULT", True, True): "gke-cos-managed",
+        (cos, "DEFAULT", True, False): "gke-cos-managed",
+        (cos, "LATEST", True, True): "gke-cos-managed",
+        (cos, "LATEST", True, False): "gke-cos-managed",
+        (cos, "INSTALLATION_DISABLED", False, True): "gke-cos-installer",
+        (ubuntu, "INSTALLATION_DISABLED", False, False): "gke-ubuntu",
+    }
 
 
 def test_gkes_own_taint_is_tolerated_by_the_job_and_declared_by_nobody(on_gke: Plan) -> None:
