@@ -38,6 +38,7 @@ def problems(draft: Draft) -> list[Told]:
     for index, pool in draft.node_pools.items():
         found += override_problems(("nodePools", index), pool)
     usable = {index: pool for index, pool in draft.node_pools.items() if _has_owners(pool)}
+    found += _clusters(draft.node_pools)
     mixed = list(_mixed_owners(usable))
     found += mixed
     served = [pool for pool in usable.values() if profile_of(pool).install_operator]
@@ -87,12 +88,36 @@ def _mixed_owners(pools: dict[int, NodePoolSettings]) -> Iterator[Told]:
         one, other = profile_of(first), profile_of(second)
         difference = _difference(one, other)
         if difference:
+            # A pool that the stack creates has its profile from what it is, and not from a setting.
+            derived = isinstance(second, EksNodePoolSettings | GkeNodePoolSettings)
             yield told(
-                ("nodePools", index, "profile"),
-                other.name,
-                f'pool "{second.name}" and pool "{first.name}" (profile {one.name}) can not share the'
-                f" cluster's one GPU Operator, whose settings hold for all nodes: {difference}",
+                ("nodePools", index, second.kind if derived else "profile"),
+                None if derived else other.name,
+                f'pool "{second.name}"{f" (profile {other.name})" if derived else ""} and pool "{first.name}"'
+                f" (profile {one.name}) can not share the cluster's one GPU Operator, whose settings hold for all"
+                f" nodes: {difference}",
                 "let both pools have nodes of one profile, or put them in different clusters",
+            )
+
+
+def _clusters(pools: dict[int, NodePoolSettings]) -> Iterator[Told]:
+    """A stack is one cluster: every pool that it creates is in the first one's."""
+    first: tuple[str, tuple[str | None, ...]] | None = None
+    for index, pool in pools.items():
+        if isinstance(pool, EksNodePoolSettings):
+            where: tuple[str | None, ...] = ("EKS", pool.eks.cluster)
+        elif isinstance(pool, GkeNodePoolSettings):
+            where = ("GKE", pool.gke.cluster, pool.gke.location, pool.gke.project)
+        else:
+            continue
+        first = first or (pool.name, where)
+        if where != first[1]:
+            here, there = (" ".join(part for part in at if part) for at in (where, first[1]))
+            yield told(
+                ("nodePools", index, pool.kind, "cluster"),
+                where[1],
+                f'a stack is one cluster: this pool is in {here}, and pool "{first[0]}" is in {there}',
+                "write the cluster of holdfast:cluster in both, or a stack for each cluster",
             )
 
 

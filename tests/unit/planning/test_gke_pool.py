@@ -20,23 +20,28 @@ Plan = Callable[..., StackPlan]
 GKE_TAINT = {"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"}
 DEDICATED = {"key": "dedicated", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"}
 
+GKE = {
+    "cluster": "training",
+    "location": "us-central1-a",
+    "version": "1.33.5-gke.1201000",
+    "machineType": "a3-highgpu-8g",
+    "serviceAccount": "gpu-nodes@acme-ml.iam.gserviceaccount.com",
+    "maxNodes": 4,
+}
+
 
 @pytest.fixture
 def on_gke(plan: Plan) -> Callable[..., StackPlan]:
     """The plan of a stack with one pool on GKE; keywords change the pool's `gke`."""
 
     def planned(
-        pool: dict[str, Any] | None = None, run: dict[str, Any] | None = None, **gke: Any
+        pool: dict[str, Any] | None = None,
+        run: dict[str, Any] | None = None,
+        more_pools: tuple[dict[str, Any], ...] = (),
+        **gke: Any,
     ) -> StackPlan:
-        base = {
-            "cluster": "training",
-            "location": "us-central1-a",
-            "version": "1.33.5-gke.1201000",
-            "machineType": "a3-highgpu-8g",
-            "serviceAccount": "gpu-nodes@acme-ml.iam.gserviceaccount.com",
-            "maxNodes": 4,
-        }
-        return plan(only_pool={"name": "gpu", "kind": "gke", "gke": base | gke, **(pool or {})}, run=run)
+        only = {"name": "gpu", "kind": "gke", "gke": GKE | gke, **(pool or {})}
+        return plan(only_pool=only, run=run, more_pools=more_pools)
 
     return planned
 
@@ -263,3 +268,44 @@ def test_a_run_on_spot_nodes_is_told_how_little_time_it_gets(on_gke: Plan) -> No
     planned = on_gke(spot=True, run={"controller": "jobset"})
     (told,) = [warning for warning in planned.warnings if "15 s" in warning]
     assert told.startswith('runs "run-001": pool "gpu" has Spot nodes, which give a Pod at most 15 s')
+
+
+def _refused(on_gke: Plan, other: dict[str, Any]) -> list[tuple[str, str]]:
+    second = {"name": "big", "kind": "gke", "labels": {"pool": "big"}, "gke": GKE | other}
+    with pytest.raises(SettingsError) as caught:
+        on_gke(more_pools=(second,))
+    return [(problem.key, problem.reason) for problem in caught.value.problems]
+
+
+def test_pools_whose_rows_have_other_owners_can_not_share_an_operator(on_gke: Plan) -> None:
+    ((key, reason),) = _refused(on_gke, UBUNTU)
+    assert key == "holdfast:nodePools[1].gke"
+    assert reason == (
+        'pool "big" (profile gke-ubuntu) and pool "gpu" (profile gke-cos-managed) can not share the cluster\'s one GPU'
+        " Operator, whose settings hold for all nodes: driver: the GPU Operator and GKE, device plugin: the GPU"
+        " Operator and GKE"
+    )
+
+
+def test_a_name_that_another_pool_has_on_gke_since_before_is_refused(on_gke: Plan) -> None:
+    second = {"name": "big", "formerNames": ["gpu"], "kind": "gke", "labels": {"pool": "big"}, "gke": GKE}
+    with pytest.raises(SettingsError) as caught:
+        on_gke(more_pools=(second,))
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.value) == ("holdfast:nodePools[1].formerNames", '"gpu"')
+    assert problem.reason == "holdfast:nodePools[0] is the node pool of this name on GKE"
+
+
+def test_a_renamed_pool_keeps_its_name_on_gke(on_gke: Plan) -> None:
+    renamed = arguments(on_gke(pool={"formerNames": ["old"]}))
+    assert (renamed["name"], renamed["nodeConfig"]["resourceLabels"]["node-pool"]) == ("old", "old")
+
+
+def test_two_pools_of_one_stack_are_in_one_cluster(on_gke: Plan) -> None:
+    assert _refused(on_gke, {"cluster": "serving", "project": "acme-ml"}) == [
+        (
+            "holdfast:nodePools[1].gke.cluster",
+            'a stack is one cluster: this pool is in GKE serving us-central1-a acme-ml, and pool "gpu" is in GKE'
+            " training us-central1-a",
+        )
+    ]
