@@ -6,25 +6,46 @@ from dataclasses import dataclass
 
 from pulumi_policy import EnforcementLevel, Policy, StackValidationPolicy
 
+from rules.chart_pins import CHART_PINNED, CRDS_FOLLOW_CHART
 from rules.checkpoints import CHECKPOINT_CLAIM, CHECKPOINT_VOLUME
+from rules.dra import PLUGIN_OR_DRA
 from rules.exceptions import SETTING
 from rules.gpu_requests import WHOLE_GPUS
 from rules.images import IMAGE_BY_DIGEST
 from rules.job_endings import FINISHED_JOB_STAYS, NO_DEADLINE, SIGNALS_ARRIVE, TIME_TO_SAVE
 from rules.owners import SINGLE_OWNER
-from rules.profiles import PROFILE_AGREEMENT
-from rules.retries import ONE_WRITER, PREEMPTION_NOT_COUNTED, SPOT_NEEDS_JOBSET
+from rules.pod_security import POD_SECURITY
+from rules.pool_images import DRIVER_VERSION_PINNED, GPU_POOL_IMAGE
 from rules.pool_taints import POOL_TAINT_TOLERATED
+from rules.privileges import GPU_POD_PRIVILEGES, GPUS_BY_REQUEST
+from rules.profiles import PROFILE_AGREEMENT
 from rules.quota_fit import QUOTA_FIT
 from rules.quota_keys import QUOTA_KEYS_ENFORCE
+from rules.retries import ONE_WRITER, PREEMPTION_NOT_COUNTED, SPOT_NEEDS_JOBSET
+from rules.runtime_classes import RUNTIME_CLASS_EXISTS
+from rules.sharing import SHARING_IS_NO_WALL
+from rules.stores import NO_FORCED_DESTROY, STATE_IS_PROTECTED, STORES_ARE_ENCRYPTED, STORES_ARE_PRIVATE
 from rules.tolerations import TOLERATION_NEEDS_GPU
 
 POLICIES: tuple[Policy, ...] = (
+    # Who owns the GPU stack
     SINGLE_OWNER,
     PROFILE_AGREEMENT,
+    GPU_POOL_IMAGE,
+    DRIVER_VERSION_PINNED,
     POOL_TAINT_TOLERATED,
+    RUNTIME_CLASS_EXISTS,
+    PLUGIN_OR_DRA,
+    CHART_PINNED,
+    CRDS_FOLLOW_CHART,
+    # What a Pod asks for
     IMAGE_BY_DIGEST,
     WHOLE_GPUS,
+    TOLERATION_NEEDS_GPU,
+    QUOTA_KEYS_ENFORCE,
+    QUOTA_FIT,
+    SHARING_IS_NO_WALL,
+    # Whether a run survives
     CHECKPOINT_VOLUME,
     CHECKPOINT_CLAIM,
     ONE_WRITER,
@@ -34,9 +55,14 @@ POLICIES: tuple[Policy, ...] = (
     TIME_TO_SAVE,
     NO_DEADLINE,
     SIGNALS_ARRIVE,
-    TOLERATION_NEEDS_GPU,
-    QUOTA_KEYS_ENFORCE,
-    QUOTA_FIT,
+    # What it can reach, and who can reach it
+    POD_SECURITY,
+    GPU_POD_PRIVILEGES,
+    GPUS_BY_REQUEST,
+    STORES_ARE_PRIVATE,
+    STORES_ARE_ENCRYPTED,
+    NO_FORCED_DESTROY,
+    STATE_IS_PROTECTED,
 )
 
 

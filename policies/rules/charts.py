@@ -43,6 +43,16 @@ def base_name(chart: str) -> str:
     return re.sub(r"-v?\d+(\.\d+)+.*$", "", name).lower()
 
 
+def may_be_chart(type_: str) -> bool:
+    """Whether a resource of this type can install a chart, or is a ClusterPolicy, which speaks for one."""
+    return (
+        type_ == _RELEASE
+        or type_ in _COMPONENTS
+        or type_ == "kubernetes:nvidia.com/v1:ClusterPolicy"
+        or _BY_CONTROLLER.fullmatch(type_) is not None
+    )
+
+
 def is_chart(resource: Resource) -> bool:
     """Whether the resource installs a chart on the stack's own cluster."""
     if resource.type == _RELEASE or is_component(resource):
@@ -67,7 +77,7 @@ def chart_reference(resource: Resource) -> View:
     if resource.kind == "HelmRelease":
         return props["spec"]["chart"]["spec"]["chart"]
     if resource.kind == "Application":
-        source = _source(resource)
+        source = chart_source(resource)
         return source["chart"] if source["chart"].exists else source["path"]
     return props["spec"]["chart"] if resource.kind == "HelmChart" else props["chart"]
 
@@ -78,7 +88,7 @@ def chart_values(resource: Resource) -> View:
     if resource.kind == "HelmRelease":
         return _hidden(resource, "spec.valuesFrom") if spec["valuesFrom"].exists else spec["values"]
     if resource.kind == "Application":
-        helm = _source(resource)["helm"]
+        helm = chart_source(resource)["helm"]
         others = [key for key in ("values", "valueFiles", "parameters") if helm[key].exists]
         return _hidden(resource, f"{helm.path}.{others[0]}") if others else helm["valuesObject"]
     if resource.kind == "HelmChart":
@@ -105,7 +115,7 @@ def chart_namespace(resource: Resource) -> View:
     return props["namespace"]
 
 
-def _source(resource: Resource) -> View:
+def chart_source(resource: Resource) -> View:
     """Argo CD's source of a chart; of several sources the one that has a chart."""
     spec = resource.props["spec"]
     several = spec["sources"].peek_elements()

@@ -64,7 +64,7 @@ def check_tolerations(resource: Resource, config: Config) -> Iterator[Violation]
         if not tolerations.exists or asks_for_gpu(workload):
             continue
         taints = [taint for t in tolerations.elements() if (taint := _taint(t))]
-        if not taints or _belongs_to_the_system(workload, config.get(EXEMPT_SETTING) or ()):
+        if not taints or belongs_to_the_system(workload, config.get(EXEMPT_SETTING) or ()):
             continue
         if asks_for_gpu(workload) is None:
             note_if_gpu_is_hidden(workload)
@@ -87,7 +87,8 @@ def _taint(toleration: View) -> str | None:
     return tolerated_gpu_taint(toleration)
 
 
-def _belongs_to_the_system(workload: Workload, exempt: Sequence[str]) -> bool:
+def belongs_to_the_system(workload: Workload, exempt: Sequence[str] = ()) -> bool:
+    """Whether a Pod is one of the cluster's own: by namespace, system priority, control plane or owner."""
     if workload.namespace.peek_text() in {*SYSTEM_NAMESPACES, *exempt}:
         return True
     spec = workload.spec

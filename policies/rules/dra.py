@@ -1,0 +1,123 @@
+"""A GPU is advertised by a device plugin or by a DRA driver, and its quota counts the one that is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pulumi_policy import Severity
+
+from rules import charts
+from rules.engine import Config, Resource, Violation, of_kubernetes, stack_policy
+from rules.installs import operator_charts
+from rules.pods import gpu_names, workloads
+from rules.quota_keys import QUOTA, gpu_quota
+from rules.views import View
+
+_GPU_CLASSES = ("gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com")
+_CLAIMS = ("ResourceClaim", "ResourceClaimTemplate")
+_GROUP = "kubernetes:resource.k8s.io/"
+_COUNTS_DEVICES = ".deviceclass.resource.k8s.io/devices"
+
+
+def check_dra(resources: Sequence[Resource], _config: Config) -> Iterator[Violation]:
+    """Claims of NVIDIA's device classes, the drivers that serve them, and the quotas that do not count them."""
+    for install in operator_charts(resources):
+        by_driver = install.setting("gpuCluster.deployCR")
+        if by_driver.value() in (True, "true") and install.effective("clusterPolicy.deployCR") is not False:
+            yield Violation(
+                f"{install.title}: gpuCluster.deployCR and clusterPolicy.deployCR are both on: the first advertises GPUs"
+                " by a DRA driver, the second by the device plugin, and the chart refuses both. Set one of them to"
+                " false.",
+                install.resource.urn,
+            )
+    claims = [r for r in resources if r.type.startswith(_GROUP) and r.kind in _CLAIMS and _device_class(r)]
+    if not claims:
+        return
+    yield from _check_drivers(resources, claims)
+    quotas = {}
+    for r in resources:
+        if r.type == QUOTA:
+            hard = r.props["spec"]["hard"]
+            if gpu_quota(hard) and not any(key.endswith(_COUNTS_DEVICES) for key in hard.peek_keys()):
+                quotas[(r.cluster, _namespace(r))] = r
+    for claim in claims:
+        quota = quotas.get((claim.cluster, _namespace(claim)))
+        if quota is not None:
+            kind = _device_class(claim)
+            yield Violation(
+                f"{claim.title} takes GPUs of the class {kind}, which {quota.title} does not count: its"
+                " requests.nvidia.com/gpu caps the device plugin's GPUs only. Add"
+                f" {kind}{_COUNTS_DEVICES} to the quota.",
+                claim.urn,
+            )
+    yield from _check_pods(resources, claims)
+
+
+def _namespace(r: Resource) -> str:
+    return r.props["metadata"]["namespace"].peek_text() or "default"
+
+
+def _device_class(claim: Resource) -> str | None:
+    spec = claim.props["spec"]
+    if claim.kind == "ResourceClaimTemplate":
+        spec = spec["spec"]
+    for request in spec["devices"]["requests"].peek_elements():
+        for one in (request, request["exactly"], *request["firstAvailable"].peek_elements()):
+            name = one["deviceClassName"].peek_text()
+            if name in _GPU_CLASSES:
+                return name
+    return None
+
+
+def _check_drivers(resources: Sequence[Resource], claims: Sequence[Resource]) -> Iterator[Violation]:
+    drivers = [r for r in resources if charts.is_chart(r) and charts.chart_names(r) & charts.DRA_CHARTS]
+    for cluster in sorted({claim.cluster for claim in claims}):
+        here = [r for r in drivers if r.cluster == cluster]
+        off = [r for r in here if _switch(r).peek() in (False, "false")]
+        if here and len(off) == len(here):
+            claim = next(claim for claim in claims if claim.cluster == cluster)
+            yield Violation(
+                f"{claim.title} asks for the class {_device_class(claim)}, but {off[0].title} has"
+                " resources.gpus.enabled=false, so that no GPU is offered to claims. Ask for GPUs by resources.limits,"
+                " or let the DRA driver have them and set devicePlugin.enabled=false in the GPU Operator's values.",
+                claim.urn,
+            )
+
+
+def _switch(r: Resource) -> View:
+    return charts.chart_values(r)["resources"]["gpus"]["enabled"]
+
+
+def _check_pods(resources: Sequence[Resource], claims: Sequence[Resource]) -> Iterator[Violation]:
+    named = {(c.cluster, _namespace(c), c.props["metadata"]["name"].peek_text()): c for c in claims}
+    for r in resources:
+        for workload in workloads(r):
+            asked = sorted(
+                name for c in workload.spec["containers"].peek_elements() for name in gpu_names(c)[0]
+            )
+            if not asked:
+                continue
+            namespace = workload.namespace.peek_text() or "default"
+            for each in workload.spec["resourceClaims"].peek_elements():
+                for key in ("resourceClaimName", "resourceClaimTemplateName"):
+                    claim = named.get((r.cluster, namespace, each[key].peek_text()))
+                    if claim is not None:
+                        yield Violation(
+                            f"{workload.title} asks for {asked[0]} by resources.limits and for a GPU of the class"
+                            f" {_device_class(claim)} by {claim.title}: it takes both, from two drivers that do not"
+                            " know of each other. Keep one of them.",
+                            r.urn,
+                        )
+
+
+PLUGIN_OR_DRA = stack_policy(
+    name="device-plugin-or-dra",
+    description="GPUs come by the device plugin or by dynamic resource allocation, and quotas count the one used.",
+    severity=Severity.HIGH,
+    remediation=(
+        "Ask for GPUs in one way. With claims, switch the device plugin off for those nodes and cap them by"
+        " <class>.deviceclass.resource.k8s.io/devices in the ResourceQuota."
+    ),
+    check=check_dra,
+    wants=of_kubernetes,
+)
