@@ -128,6 +128,8 @@ class Recorded:
     replace_on_changes: frozenset[str] = frozenset()
     aliases: tuple[str, ...] = ()
     """Former URNs, types or names."""
+    ignored: frozenset[str] = frozenset()
+    """Properties whose changes are ignored."""
 
     @property
     def kind(self) -> str:
@@ -180,6 +182,7 @@ class Providers(mocks.Mocks):
             "NodePoolMembership": {"nodes": ["gpu-0", "gpu-1"]},
             "GpuReadiness": {"ready": True},
             "JobSetReadiness": {"ready": True},
+            "LaunchTemplate": {"latestVersion": 7},
         }
         outputs = dict(args.inputs)
         if not self.preview:
@@ -211,6 +214,7 @@ class Monitor(mocks.MockMonitor):
                 request.deleteBeforeReplace,
                 frozenset(request.replaceOnChanges),
                 tuple(alias.urn or alias.spec.type or alias.spec.name for alias in request.aliases),
+                frozenset(request.ignoreChanges),
             )
             self._program.resources.append(recorded)
         return super().RegisterResource(request)
