@@ -90,7 +90,8 @@ def _node_group(
         "nodeRepairConfig": {"enabled": eks.node_repair},
         "labels": dict(common.labels),
         "taints": [
-            {"key": common.taint.key, "value": common.taint.value, "effect": _EFFECTS[common.taint.effect]}
+            {"key": taint.key, "value": taint.value, "effect": _EFFECTS[taint.effect]}
+            for taint in (common.taint, *common.startup_taints)
         ],
         "tags": dict(tags),
     }

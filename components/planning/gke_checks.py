@@ -171,10 +171,16 @@ def _names(path: Path, pool: GkeNodePoolSettings) -> Iterator[Told]:
             f"the name of a node pool on GKE has at most {LONGEST_NAME} characters and begins with a letter",
             f"write another one, such as {meant}",
         )
-    if pool.taint.key == _GPU_TAINT_KEY and pool.taint.effect == "NoSchedule":
+    settings = {
+        ("taint",): pool.taint,
+        **{("startupTaints", n): t for n, t in enumerate(pool.startup_taints)},
+    }
+    for setting, taint in settings.items():
+        if (taint.key, taint.effect) != (_GPU_TAINT_KEY, "NoSchedule"):
+            continue
         yield told(
-            (*path, "taint"),
-            str(pool.taint),
+            (*path, *setting),
+            str(taint),
             "GKE itself taints nodes with GPUs nvidia.com/gpu=present:NoSchedule and refuses a second taint"
             " of that key"
             " and effect (terraform-provider-google#7928)",

@@ -73,7 +73,8 @@ def _node_config(pool: GkeNodePoolSettings, common: NodePoolPlan, environment: s
         # GKE's own taint nvidia.com/gpu=present is not declared: declared too it is a duplicate
         # (terraform-provider-google#7928).
         "taints": [
-            {"key": common.taint.key, "value": common.taint.value, "effect": _EFFECTS[common.taint.effect]}
+            {"key": taint.key, "value": taint.value, "effect": _EFFECTS[taint.effect]}
+            for taint in (common.taint, *common.startup_taints)
         ],
         "resourceLabels": {**_resource_labels(environment), "node-pool": pool.cloud_name},
         "serviceAccount": gke.service_account,

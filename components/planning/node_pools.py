@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from components.planning.ownership import PoolOwnership
-from components.settings.node_pool import Taint
+from components.settings.node_pool import NodePoolSettings, Taint
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,12 @@ class NodePoolPlan:
     ownership: PoolOwnership
     min_nodes: int | None = None
     """Nodes that must be there at least; None where the stack does not create them."""
+    startup_taints: tuple[Taint, ...] = ()
+    """Taints of new nodes that something else takes away: operands tolerate them, Jobs do not."""
     max_nodes: int | None = None
     """Nodes at most; None where the stack does not create them."""
+    startup_taints: tuple[Taint, ...] = ()
+    """Taints that nodes start with until something in the cluster takes them away; Jobs wait for that."""
     verify: tuple[str, ...] = ()
     """Which of "labels" and "taint" the stack only verifies, because somebody else runs the nodes."""
     former_names: tuple[str, ...] = ()
@@ -53,6 +57,11 @@ class NodePoolPlan:
     def runtime_class(self) -> str | None:
         """RuntimeClass of the pool's Jobs; None where the nodes' runtime needs none."""
         return self.ownership.runtime_class
+
+
+def taints_of_operands(pools: Iterable[NodePoolPlan | NodePoolSettings]) -> list[Taint]:
+    """Every taint that the operands meet on the pools' nodes, each once, besides those of the platform."""
+    return list(dict.fromkeys(taint for pool in pools for taint in (pool.taint, *pool.startup_taints)))
 
 
 def toleration(taint: Taint) -> dict[str, Any]:

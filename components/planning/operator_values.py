@@ -8,7 +8,7 @@ from typing import Any
 from components.planning.critical_pods import critical_pods_quota
 from components.planning.labels import environment_labels
 from components.planning.merge import at, deep_merge
-from components.planning.node_pools import NodePoolPlan, toleration
+from components.planning.node_pools import NodePoolPlan, taints_of_operands, toleration
 from components.planning.operator_plan import ExpectedPool, OperatorExpectation, OperatorPlan
 from components.planning.ownership import SWITCHED, Profile
 from components.settings.gpu_operator import GpuOperatorSettings
@@ -55,7 +55,7 @@ def own_values(
     profile: Profile, pools: Sequence[NodePoolSettings | NodePoolPlan], nfd: str
 ) -> dict[str, Any]:
     """The values that follow from profile, taints and NFD's owner, before anything that the site adds."""
-    tolerations = _unique(toleration(pool.taint) for pool in pools)
+    tolerations = _unique(toleration(taint) for taint in taints_of_operands(pools))
     values = {
         "daemonsets": {"tolerations": _unique([*OPERAND_TOLERATIONS, *tolerations])},
         "nfd": {"enabled": nfd == "operator"},

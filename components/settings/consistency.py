@@ -12,6 +12,7 @@ from components.settings.formats import LONGEST_RUN_ID
 from components.settings.gpu_operator import GpuOperatorSettings
 from components.settings.job_set import DEFAULT_NAMESPACE, JobSetSettings
 from components.settings.node_pool import selected
+from components.settings.node_pool import NodePoolSettings
 from components.settings.problems import Problem, full_key, show
 from components.settings.quantity import parse
 from components.settings.run import CHECKPOINT_ROOT, RESERVED_MOUNTS, RunSettings
@@ -58,6 +59,16 @@ def _pools(draft: Draft) -> Iterator[Told]:
         "nodePools", "name", ((index, pool.name) for index, pool in draft.node_pools.items())
     )
     for index, pool in draft.node_pools.items():
+        for number, taint in enumerate(pool.startup_taints):
+            # A node has one taint of a key and an effect.
+            others = (pool.taint, *pool.startup_taints[:number])
+            if any((taint.key, taint.effect) == (other.key, other.effect) for other in others):
+                yield told(
+                    ("nodePools", index, "startupTaints", number),
+                    str(taint),
+                    "the pool has a taint of this key and effect already, and a node can have one of them only",
+                    "remove it: the pool's own taint stays, a startup taint goes",
+                )
         nodes = selected(pool)
         for key, wanted in nodes.match_labels.items() if nodes else ():
             if pool.labels.get(key, wanted) != wanted:
@@ -68,6 +79,7 @@ def _pools(draft: Draft) -> Iterator[Told]:
                     " would be empty",
                     "select the nodes by a label that the stack does not set",
                 )
+        yield from _startup_taints(("nodePools", index), pool)
     for (_, first), (index, second) in combinations(draft.node_pools.items(), 2):
         if set(first.labels.items()) <= set(second.labels.items()) or set(second.labels.items()) <= set(
             first.labels.items()
@@ -88,6 +100,19 @@ def _pools(draft: Draft) -> Iterator[Told]:
                 None,
                 f'it selects {nodes_twice} that pool "{first.name}" selects too',
                 "let every node belong to one pool",
+            )
+
+
+def _startup_taints(path: Path, pool: NodePoolSettings) -> Iterator[Told]:
+    there = {(pool.taint.key, pool.taint.effect): "the pool's taint"}
+    for number, taint in enumerate(pool.startup_taints):
+        other = there.setdefault((taint.key, taint.effect), f"startupTaints[{number}]")
+        if other != f"startupTaints[{number}]":
+            yield told(
+                (*path, "startupTaints", number),
+                str(taint),
+                f"{other} has the same key and effect, and a node has one taint of both",
+                "remove it, or write another key",
             )
 
 

@@ -59,6 +59,12 @@ class _NodePool(Settings):
     """Labels that the pool's nodes have; they are the node selector of the pool's Jobs."""
     taint: Taint = Taint(key="dedicated", value="gpu", effect="NoSchedule")
     """The taint that the pool's nodes have; Jobs and operands get their toleration from it."""
+    startup_taints: tuple[Taint, ...] = ()
+    """Taints that nodes start with and that something in the cluster takes away, such as a network plugin or a
+    health check. The operands tolerate them, Jobs wait. A pool that the stack creates starts its nodes with them."""
+    startup_taints: tuple[Taint, ...] = ()
+    """Taints that new nodes have until something else takes them away, such as a network plugin. Operands tolerate
+    them, and Jobs wait. The stack writes them only to pools that it creates."""
     former_names: tuple[DnsLabel, ...] = ()
     """Names that the pool had before, oldest first: a renamed pool keeps its nodes."""
     override: OwnershipOverride | None = None

@@ -1,4 +1,4 @@
-"""Pools that somebody else runs: any platform's row, verified unless the configuration says more."""
+"""Pools that somebody else runs: any platform's row, verified unless the configuration says more; and taints of theirs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from components.planning.stack import StackPlan
+from components.settings.problems import SettingsError
 
 Plan = Callable[..., StackPlan]
 
@@ -63,3 +64,45 @@ def test_a_training_pod_is_not_to_be_moved_for_a_fuller_node(plan: Plan) -> None
             "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
             "karpenter.sh/do-not-disrupt": "true",
         }
+
+
+CILIUM = {"key": "node.cilium.io/agent-not-ready", "value": "true", "effect": "NoExecute"}
+
+
+def test_operands_tolerate_a_startup_taint_and_jobs_wait_for_its_end(plan: Plan) -> None:
+    planned = plan(pool={"startupTaints": [CILIUM]})
+    assert planned.operator is not None
+    tolerated = {"operator": "Equal", **CILIUM}
+    assert tolerated in planned.operator.values["daemonsets"]["tolerations"]
+    assert tolerated in planned.operator.values["node-feature-discovery"]["worker"]["tolerations"]
+    pod = planned.runs[0].workload["spec"]["template"]["spec"]
+    assert CILIUM["key"] not in [item["key"] for item in pod["tolerations"]]
+
+
+def test_values_that_do_not_tolerate_a_startup_taint_are_warned_of(plan: Plan) -> None:
+    only_ours = [{"key": "dedicated", "operator": "Exists"}]
+    planned = plan(
+        pool={"startupTaints": [CILIUM]}, operator={"extraValues": {"daemonsets": {"tolerations": only_ours}}}
+    )
+    (told,) = [warning for warning in planned.warnings if "does not tolerate" in warning]
+    assert (
+        "daemonsets.tolerations does not tolerate the taint node.cilium.io/agent-not-ready=true:NoExecute"
+        in told
+    )
+
+
+@pytest.mark.parametrize(
+    ("taints", "number", "other"),
+    [
+        ([{"key": "dedicated", "effect": "NoSchedule"}], 0, "the pool's taint"),
+        ([CILIUM, {**CILIUM, "value": "no"}], 1, "startupTaints[0]"),
+    ],
+)
+def test_a_node_has_one_taint_of_a_key_and_effect(
+    taints: list[dict[str, str]], number: int, other: str, plan: Plan
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        plan(pool={"startupTaints": taints})
+    (problem,) = caught.value.problems
+    assert problem.key == f"holdfast:nodePools[0].startupTaints[{number}]"
+    assert problem.reason == f"{other} has the same key and effect, and a node has one taint of both"

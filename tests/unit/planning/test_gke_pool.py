@@ -287,6 +287,15 @@ def test_pools_whose_rows_have_other_owners_can_not_share_an_operator(on_gke: Pl
     )
 
 
+def test_startup_taints_are_declared_beside_the_pools_own(on_gke: Plan) -> None:
+    startup = {"key": "node.cilium.io/agent-not-ready", "value": "true", "effect": "NoExecute"}
+    taints = arguments(on_gke(pool={"startupTaints": [startup]}))["nodeConfig"]["taints"]
+    assert taints == [
+        {"key": "dedicated", "value": "gpu", "effect": "NO_SCHEDULE"},
+        {"key": "node.cilium.io/agent-not-ready", "value": "true", "effect": "NO_EXECUTE"},
+    ]
+
+
 def test_a_name_that_another_pool_has_on_gke_since_before_is_refused(on_gke: Plan) -> None:
     second = {"name": "big", "formerNames": ["gpu"], "kind": "gke", "labels": {"pool": "big"}, "gke": GKE}
     with pytest.raises(SettingsError) as caught:
