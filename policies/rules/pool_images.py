@@ -22,6 +22,8 @@ def check_images(resources: Sequence[Resource], _config: Config) -> Iterator[Vio
     for pool in node_pools(resources):
         if pool.platform != "eks" or pool.resource.type.startswith("kubernetes:"):
             continue
+        for view in pool.hidden:
+            view.note()
         problem = _problem_of(pool)
         if problem:
             yield Violation(f"{pool.title}: amiType {pool.image} {problem}", pool.resource.urn)
@@ -55,9 +57,9 @@ def _problem_of(pool: NodePool) -> str | None:
 def check_versions(resources: Sequence[Resource], _config: Config) -> Iterator[Violation]:
     """Pools whose driver comes with an image or from the cloud: the version of that is the driver's version."""
     for pool in node_pools(resources):
-        if pool.hidden:
-            continue
-        missing = _missing_version(pool)
+        for view in pool.hidden:
+            view.note()
+        missing = None if pool.hidden else _missing_version(pool)
         if missing:
             yield Violation(
                 f"{pool.title}: {missing}, so the driver's version changes when nodes are made anew. Set it, and change"

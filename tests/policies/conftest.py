@@ -27,7 +27,7 @@ IMAGE = f"docker.io/example/trainer@{DIGEST}"
 
 @dataclass(frozen=True)
 class Example:
-    """A resource as the engine sends it; `parent` and `provider` are names of others."""
+    """A resource as the engine sends it; `parent`, `provider` and `depends_on` are names of others."""
 
     type: str
     props: Mapping[str, Any]
@@ -35,6 +35,8 @@ class Example:
     parent: str = ""
     provider: str = ""
     provider_props: Mapping[str, Any] = field(default_factory=dict)
+    depends_on: Sequence[str] = ()
+    protect: bool = False
 
     @property
     def urn(self) -> str:
@@ -78,10 +80,16 @@ class Judge:
     def secret(value: Any) -> dict[str, Any]:
         return {SPECIAL_SIG_KEY: SPECIAL_SECRET_SIG, "value": value}
 
-    def resource(self, type_: str, props: Mapping[str, Any], name: str = "example") -> Verdict:
+    def resource(
+        self, type_: str, props: Mapping[str, Any], name: str = "example", protect: bool = False
+    ) -> Verdict:
         example = Example(type_, props, name)
         request = analyzer_pb2.AnalyzeRequest(
-            type=type_, properties=_struct(props), urn=example.urn, name=name
+            type=type_,
+            properties=_struct(props),
+            urn=example.urn,
+            name=name,
+            options=analyzer_pb2.AnalyzerResourceOptions(protect=protect),
         )
         return _verdict(self._servicer.Analyze(request, None))
 
@@ -95,6 +103,8 @@ class Judge:
                 urn=example.urn,
                 name=example.name,
                 parent=urns.get(example.parent, example.parent),
+                dependencies=[urns[name] for name in example.depends_on],
+                options=analyzer_pb2.AnalyzerResourceOptions(protect=example.protect),
             )
             if example.provider:
                 message.provider.CopyFrom(

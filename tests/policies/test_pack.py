@@ -18,16 +18,43 @@ PACK = Path(__file__).resolve().parents[2] / "policies"
 EXPECTED = {
     "single-gpu-stack-owner": ("stack", "critical"),
     "node-profile-agreement": ("stack", "critical"),
+    "gpu-pool-image": ("stack", "high"),
+    "driver-version-pinned": ("stack", "low"),
+    "pool-taint-tolerated": ("stack", "high"),
+    "runtime-class-exists": ("stack", "high"),
+    "device-plugin-or-dra": ("stack", "high"),
+    "chart-pinned": ("resource", "medium"),
+    "crds-follow-the-chart": ("stack", "medium"),
     "image-by-digest": ("resource", "high"),
     "whole-gpus": ("resource", "high"),
+    "gpu-toleration-needs-gpu": ("resource", "medium"),
+    "quota-keys-enforce": ("resource", "high"),
+    "fits-its-quota": ("stack", "high"),
+    "sharing-is-no-wall": ("stack", "high"),
     "checkpoint-volume": ("resource", "critical"),
     "checkpoint-claim": ("stack", "critical"),
     "one-writer": ("resource", "critical"),
     "preemption-not-counted": ("resource", "high"),
     "spot-without-delay": ("resource", "medium"),
-    "gpu-toleration-needs-gpu": ("resource", "medium"),
+    "finished-job-stays": ("resource", "medium"),
+    "time-to-save": ("resource", "high"),
+    "no-deadline-for-attempts": ("resource", "medium"),
+    "signals-arrive": ("resource", "medium"),
+    "pod-security-admission": ("stack", "high"),
+    "gpu-pod-privileges": ("resource", "high"),
+    "gpus-by-request": ("resource", "high"),
+    "checkpoints-private": ("stack", "critical"),
+    "checkpoints-encrypted": ("resource", "high"),
+    "no-forced-destroy": ("resource", "high"),
+    "state-is-protected": ("resource", "medium"),
 }
-ADVISORY = {"spot-without-delay"}
+ADVISORY = {
+    "driver-version-pinned",
+    "spot-without-delay",
+    "no-deadline-for-attempts",
+    "signals-arrive",
+    "state-is-protected",
+}
 
 
 def test_the_catalogue_lists_every_rule_in_words():
