@@ -52,7 +52,6 @@ def plan_node_pool(pool: NodePoolSettings, ownership: PoolOwnership) -> NodePool
         spot=pool.spot,
         ownership=ownership,
         min_nodes=min_nodes,
-        startup_taints=pool.startup_taints,
         max_nodes=max_nodes,
         startup_taints=pool.startup_taints,
         verify=_verified(pool),

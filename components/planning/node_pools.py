@@ -31,8 +31,6 @@ class NodePoolPlan:
     ownership: PoolOwnership
     min_nodes: int | None = None
     """Nodes that must be there at least; None where the stack does not create them."""
-    startup_taints: tuple[Taint, ...] = ()
-    """Taints of new nodes that something else takes away: operands tolerate them, Jobs do not."""
     max_nodes: int | None = None
     """Nodes at most; None where the stack does not create them."""
     startup_taints: tuple[Taint, ...] = ()

@@ -18,6 +18,10 @@ from components.planning.team import TeamPlan, plan_team
 from components.settings.stack import StackSettings
 
 
+STARTUP_TAINT_PREFIX = "startup-taint.cluster-autoscaler.kubernetes.io/"
+"""Keys that every autoscaler takes for a startup taint (kubernetes/autoscaler, utils/taints, StartupTaintPrefix)."""
+
+
 @dataclass(frozen=True)
 class StackPlan:
     """Everything that the stack creates, and what a person should know about it."""
@@ -76,6 +80,7 @@ def _warnings(settings: StackSettings) -> Iterator[str]:
                 " `pulumi up`."
             )
     yield from override_warnings(settings.node_pools)
+    yield from _startup_taint_warnings(settings)
     yield from eks_checks.warnings(settings)
     yield from gke_checks.warnings(settings)
     served = operator_profile(settings.node_pools)
@@ -90,6 +95,17 @@ def _warnings(settings: StackSettings) -> Iterator[str]:
                 f" and the quota has {short.allowed}. They will run one after another, and Kubernetes retries"
                 " the waiting ones only every few minutes."
             )
+
+
+def _startup_taint_warnings(settings: StackSettings) -> Iterator[str]:
+    for pool in settings.node_pools:
+        for taint in pool.startup_taints if pool.kind in ("eks", "gke") else ():
+            if not taint.key.startswith(STARTUP_TAINT_PREFIX):
+                yield (
+                    f'nodePools "{pool.name}": an autoscaler takes the startup taint {taint} for one that stays, and'
+                    " brings no node for Pods that do not tolerate it. Start the cluster's with"
+                    f" --startup-taint={taint.key}, or write a key that begins with {STARTUP_TAINT_PREFIX}."
+                )
 
 
 def _spot_warnings(settings: StackSettings) -> Iterator[str]:

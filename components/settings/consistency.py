@@ -12,7 +12,6 @@ from components.settings.formats import LONGEST_RUN_ID
 from components.settings.gpu_operator import GpuOperatorSettings
 from components.settings.job_set import DEFAULT_NAMESPACE, JobSetSettings
 from components.settings.node_pool import selected
-from components.settings.node_pool import NodePoolSettings
 from components.settings.problems import Problem, full_key, show
 from components.settings.quantity import parse
 from components.settings.run import CHECKPOINT_ROOT, RESERVED_MOUNTS, RunSettings
@@ -79,7 +78,6 @@ def _pools(draft: Draft) -> Iterator[Told]:
                     " would be empty",
                     "select the nodes by a label that the stack does not set",
                 )
-        yield from _startup_taints(("nodePools", index), pool)
     for (_, first), (index, second) in combinations(draft.node_pools.items(), 2):
         if set(first.labels.items()) <= set(second.labels.items()) or set(second.labels.items()) <= set(
             first.labels.items()
@@ -100,19 +98,6 @@ def _pools(draft: Draft) -> Iterator[Told]:
                 None,
                 f'it selects {nodes_twice} that pool "{first.name}" selects too',
                 "let every node belong to one pool",
-            )
-
-
-def _startup_taints(path: Path, pool: NodePoolSettings) -> Iterator[Told]:
-    there = {(pool.taint.key, pool.taint.effect): "the pool's taint"}
-    for number, taint in enumerate(pool.startup_taints):
-        other = there.setdefault((taint.key, taint.effect), f"startupTaints[{number}]")
-        if other != f"startupTaints[{number}]":
-            yield told(
-                (*path, "startupTaints", number),
-                str(taint),
-                f"{other} has the same key and effect, and a node has one taint of both",
-                "remove it, or write another key",
             )
 
 

@@ -61,10 +61,7 @@ class _NodePool(Settings):
     """The taint that the pool's nodes have; Jobs and operands get their toleration from it."""
     startup_taints: tuple[Taint, ...] = ()
     """Taints that nodes start with and that something in the cluster takes away, such as a network plugin or a
-    health check. The operands tolerate them, Jobs wait. A pool that the stack creates starts its nodes with them."""
-    startup_taints: tuple[Taint, ...] = ()
-    """Taints that new nodes have until something else takes them away, such as a network plugin. Operands tolerate
-    them, and Jobs wait. The stack writes them only to pools that it creates."""
+    health check. Operands tolerate them, Jobs wait. A pool that the stack creates starts its nodes with them."""
     former_names: tuple[DnsLabel, ...] = ()
     """Names that the pool had before, oldest first: a renamed pool keeps its nodes."""
     override: OwnershipOverride | None = None

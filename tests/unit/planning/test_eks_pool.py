@@ -177,6 +177,31 @@ def test_the_disk_is_the_one_that_has_images_and_temporary_files(
     assert (disk["deviceName"], disk["ebs"]["volumeSize"]) == (device, 500)
 
 
+def test_nodes_start_with_their_startup_taints_which_operands_tolerate_and_jobs_do_not(on_eks: Plan) -> None:
+    taint = {"key": "node.cilium.io/agent-not-ready", "value": "true", "effect": "NoExecute"}
+    planned = on_eks(pool={"startupTaints": [taint]})
+    assert made(planned).node_group["taints"] == [
+        {"key": "dedicated", "value": "gpu", "effect": "NO_SCHEDULE"},
+        {"key": "node.cilium.io/agent-not-ready", "value": "true", "effect": "NO_EXECUTE"},
+    ]
+    assert planned.operator is not None
+    values = planned.operator.values
+    for tolerations in (
+        values["daemonsets"]["tolerations"],
+        values["node-feature-discovery"]["worker"]["tolerations"],
+    ):
+        assert {**taint, "operator": "Equal"} in tolerations
+    assert [item["key"] for item in planned.pools[0].tolerations] == ["dedicated"]
+    assert planned.warnings == (
+        'nodePools "gpu": an autoscaler takes the startup taint node.cilium.io/agent-not-ready=true:NoExecute for'
+        " one that stays, and brings no node for Pods that do not tolerate it. Start the cluster's with"
+        " --startup-taint=node.cilium.io/agent-not-ready, or write a key that begins with"
+        " startup-taint.cluster-autoscaler.kubernetes.io/.",
+    )
+    known = {**taint, "key": "startup-taint.cluster-autoscaler.kubernetes.io/gpu-check"}
+    assert on_eks(pool={"startupTaints": [known]}).warnings == ()
+
+
 def test_spot_nodes_are_a_spot_pool_everywhere(on_eks: Plan) -> None:
     planned = on_eks(capacity="spot", instanceTypes=["p4d.24xlarge", "p4de.24xlarge"])
     (pool,) = planned.pools

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from components.planning.stack import StackPlan
-from components.settings.problems import SettingsError
 
 Plan = Callable[..., StackPlan]
 
@@ -89,20 +88,3 @@ def test_values_that_do_not_tolerate_a_startup_taint_are_warned_of(plan: Plan) -
         "daemonsets.tolerations does not tolerate the taint node.cilium.io/agent-not-ready=true:NoExecute"
         in told
     )
-
-
-@pytest.mark.parametrize(
-    ("taints", "number", "other"),
-    [
-        ([{"key": "dedicated", "effect": "NoSchedule"}], 0, "the pool's taint"),
-        ([CILIUM, {**CILIUM, "value": "no"}], 1, "startupTaints[0]"),
-    ],
-)
-def test_a_node_has_one_taint_of_a_key_and_effect(
-    taints: list[dict[str, str]], number: int, other: str, plan: Plan
-) -> None:
-    with pytest.raises(SettingsError) as caught:
-        plan(pool={"startupTaints": taints})
-    (problem,) = caught.value.problems
-    assert problem.key == f"holdfast:nodePools[0].startupTaints[{number}]"
-    assert problem.reason == f"{other} has the same key and effect, and a node has one taint of both"
