@@ -27,6 +27,7 @@ LAYER_TITLES = {
 SWITCHED = ("driver", "toolkit", "devicePlugin")
 """Layers that the chart's values switch on for the operator."""
 _NO_COS_DRIVER = "gke-cos-operator-driver"
+_INSTALLER = "driver installer DaemonSet"
 _GKE_TAINT = Taint(key="nvidia.com/gpu", value="present", effect="NoSchedule")
 
 
@@ -187,16 +188,26 @@ def override_problems(path: tuple[str | int, ...], pool: NodePoolSettings) -> It
     row = profiles()[name]
     here = (*path, "override", "layers")
     for layer, owner in override.layers.items():
-        if owner == row.owners[layer]:
+        held_by = row.owners[layer]
+        if owner == held_by:
             yield told(
                 (*here, layer),
                 owner,
                 f"the row {name} of the table says so already",
                 "remove it" if len(override.layers) > 1 else "remove override",
             )
-    if override.layers.get("driver") == OPERATOR and "COS_CONTAINERD" in row.nodes.get("imageTypes", ()):
-        reason, _, way_out = str(profiles()[_NO_COS_DRIVER].reject).partition(" Either ")
-        yield told((*here, "driver"), OPERATOR, reason, f"either {way_out}")
+        elif layer == "driver" and owner == OPERATOR and "COS_CONTAINERD" in row.nodes.get("imageTypes", ()):
+            reason, _, way_out = str(profiles()[_NO_COS_DRIVER].reject).partition(" Either ")
+            yield told((*here, layer), owner, reason, f"either {way_out}")
+        elif row.nodes and held_by not in (None, OPERATOR, _INSTALLER) and pool.kind in ("eks", "gke"):
+            yield told(
+                (*here, layer),
+                owner,
+                f"nodes that the stack makes like this come with it: {held_by} brings the"
+                f" {LAYER_TITLES[layer]}, and"
+                " it would have two owners",
+                f"remove it, and let {pool.kind} describe nodes of another row",
+            )
     if pool.kind in ("self-managed", "existing"):
         same = overridden(row, override).owners
         for other in profiles().values():
