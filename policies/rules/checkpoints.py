@@ -243,4 +243,5 @@ CHECKPOINT_CLAIM = stack_policy(
         " supports it. Claims that other stacks made are not visible to this rule."
     ),
     check=check_checkpoint_claims,
+    wants=lambda type_: type_.endswith((":PersistentVolumeClaim", ":StorageClass")) or may_have_pods(type_),
 )

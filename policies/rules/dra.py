@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pulumi_policy import Severity
 
 from rules import charts
-from rules.engine import Config, Resource, Violation, of_kubernetes, stack_policy
+from rules.engine import Config, Resource, Violation, stack_policy
 from rules.installs import operator_charts
-from rules.pods import gpu_names, workloads
+from rules.pods import gpu_names, may_have_pods, workloads
 from rules.quota_keys import QUOTA, gpu_quota
 from rules.views import View
 
@@ -110,6 +110,11 @@ def _check_pods(resources: Sequence[Resource], claims: Sequence[Resource]) -> It
                         )
 
 
+def _wants(type_: str) -> bool:
+    described = type_ == QUOTA or type_.startswith(_GROUP)
+    return described or charts.may_be_chart(type_) or may_have_pods(type_)
+
+
 PLUGIN_OR_DRA = stack_policy(
     name="device-plugin-or-dra",
     description="GPUs come by the device plugin or by dynamic resource allocation, and quotas count the one used.",
@@ -119,5 +124,5 @@ PLUGIN_OR_DRA = stack_policy(
         " <class>.deviceclass.resource.k8s.io/devices in the ResourceQuota."
     ),
     check=check_dra,
-    wants=of_kubernetes,
+    wants=_wants,
 )

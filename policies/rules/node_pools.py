@@ -44,6 +44,8 @@ _ADDED_BY_OTHERS = re.compile(
     r"(^|\.)(kubernetes\.io|k8s\.io|k8s\.aws|eks\.amazonaws\.com|cloud\.google\.com|kubernetes\.azure\.com"
     r"|nvidia\.com|karpenter\.sh|kubevirt\.io|topology\.\w+)/"
 )
+# Taints of new nodes that a CNI, a CSI driver or the cloud takes away by itself: they keep nobody out for long.
+_UNTIL_READY = re.compile(r"not-ready$|uninitialized$|unregistered$")
 _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_SCHEDULE": "PreferNoSchedule"}
 
 
@@ -124,6 +126,7 @@ class NodePool:
             taint
             for taint in self.taints
             if taint.effect in ("NoSchedule", "NoExecute")
+            and not _UNTIL_READY.search(taint.key)
             and not any(tolerates(t, taint) for t in tolerations.peek_elements())
         ]
 

@@ -11,7 +11,7 @@ from rules import charts, daemonsets
 from rules.engine import Config, Resource, Violation, stack_policy
 from rules.installs import installs, operator_charts
 from rules.placement import Alternative, Requirement, alternatives, never_meet
-from rules.pods import workloads
+from rules.pods import may_have_pods, workloads
 from rules.views import View
 
 LAYERS = {
@@ -216,4 +216,5 @@ SINGLE_OWNER = stack_policy(
         " (by node selector) are no clash."
     ),
     check=check_single_owner,
+    wants=lambda type_: charts.may_be_chart(type_) or may_have_pods(type_),
 )

@@ -15,7 +15,7 @@ from rules.engine import Config, Resource, Violation, of_kubernetes, stack_polic
 from rules.installs import Install, installs
 from rules.node_pools import NodePool, Taint, is_pool_type, node_pools, tolerates
 from rules.placement import alternatives
-from rules.pods import asks_for_gpu, gpu_names, workloads
+from rules.pods import asks_for_gpu, gpu_names, may_have_pods, workloads
 from rules.table import OPERATOR, eks_profile, profiles
 from rules.tolerations import tolerated_gpu_taint
 from rules.views import View
@@ -208,5 +208,5 @@ POOL_TAINT_TOLERATED = stack_policy(
         " Discovery of its own, and to the tolerations of Pods that use the GPUs."
     ),
     check=check_pool_taints,
-    wants=lambda type_: of_kubernetes(type_) or is_pool_type(type_),
+    wants=lambda type_: is_pool_type(type_) or charts.may_be_chart(type_) or may_have_pods(type_),
 )

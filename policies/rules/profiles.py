@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 
 from pulumi_policy import Severity
 
+from rules import charts
 from rules.engine import Config, Resource, Violation, of_kubernetes, stack_policy
 from rules.installs import Install, installs
 from rules.node_pools import NodePool, is_pool_type, node_pools
 from rules.owners import LAYERS, Owner, owners
+from rules.pods import may_have_pods
 from rules.profile_values import SWITCHED, judge_name, judge_others, judge_values
 from rules.table import OPERATOR, eks_profile, gke_profile, profiles
 from rules.views import View
@@ -217,6 +219,10 @@ def _profile_names(
     return own or sorted({name for _, name in labels})
 
 
+def _wants(type_: str) -> bool:
+    return type_ == _NAMESPACE or is_pool_type(type_) or charts.may_be_chart(type_) or may_have_pods(type_)
+
+
 PROFILE_AGREEMENT = stack_policy(
     name="node-profile-agreement",
     description="The GPU Operator's values agree with the ownership table's row for the nodes.",
@@ -228,7 +234,7 @@ PROFILE_AGREEMENT = stack_policy(
         f" {OVERRIDE_ANNOTATION} on that Namespace says why."
     ),
     check=check_profile,
-    wants=lambda type_: of_kubernetes(type_) or is_pool_type(type_),
+    wants=_wants,
     settings={
         PROFILE_SETTING: {
             "type": "string",

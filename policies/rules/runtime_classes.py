@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from pulumi_policy import Severity
 
-from rules.engine import Config, Resource, Violation, of_kubernetes, stack_policy
+from rules import charts
+from rules.engine import Config, Resource, Violation, stack_policy
 from rules.installs import Install, installs
-from rules.pods import workloads
+from rules.pods import may_have_pods, workloads
 
 _RUNTIME_CLASS = "kubernetes:node.k8s.io/v1:RuntimeClass"
 _BY_CDI = frozenset({"nvidia-cdi", "nvidia-legacy"})
@@ -83,5 +84,5 @@ RUNTIME_CLASS_EXISTS = stack_policy(
         " work only where the operator's own toolkit configures the runtime."
     ),
     check=check_runtime_classes,
-    wants=of_kubernetes,
+    wants=lambda type_: type_ == _RUNTIME_CLASS or charts.may_be_chart(type_) or may_have_pods(type_),
 )

@@ -29,7 +29,7 @@ from pulumi_policy.deserialize import deserialize_properties
 from pulumi_policy.policy import _PolicyAnalyzerServicer
 from pulumi_policy.proxy import UnknownValueError, unknown_checking_proxy
 
-from rules.engine import ResourceRule, StackResources, StackRule
+from rules.engine import ResourceRule, StackResources, StackRule, of_kubernetes
 from rules.exceptions import exemptions
 
 # A whole stack is one message: the SDK's own limit.
@@ -87,7 +87,7 @@ class Servicer(_PolicyAnalyzerServicer):
         built = {}
         for r in sent:
             provider = None
-            if wanted[r.type] and r.HasField("provider"):
+            if of_kubernetes(r.type) and r.HasField("provider"):
                 if r.provider.urn not in providers:
                     providers[r.provider.urn] = self._get_provider_resource(r)
                 provider = providers[r.provider.urn]

@@ -12,7 +12,7 @@ from rules.engine import Config, Resource, Violation, of_kubernetes, stack_polic
 from rules.installs import installs
 from rules.node_pools import is_pool_type, node_pools
 from rules.outline import Line, outline
-from rules.pods import gpu_names, workloads
+from rules.pods import gpu_names, may_have_pods, workloads
 from rules.quantity import parse
 from rules.quota_keys import QUOTA, gpu_quota
 
@@ -165,6 +165,11 @@ def _check_slices(resources: Sequence[Resource]) -> Iterator[Violation]:
                 )
 
 
+def _wants(type_: str) -> bool:
+    described = type_ in (_CONFIG_MAP, QUOTA) or is_pool_type(type_)
+    return described or charts.may_be_chart(type_) or may_have_pods(type_)
+
+
 SHARING_IS_NO_WALL = stack_policy(
     name="sharing-is-no-wall",
     description="Shared GPUs have the name that is advertised, and do not stand between tenants.",
@@ -174,5 +179,5 @@ SHARING_IS_NO_WALL = stack_policy(
         " requests.nvidia.com/gpu.shared. MIG slices by their own names need mig.strategy=mixed."
     ),
     check=check_sharing,
-    wants=lambda type_: of_kubernetes(type_) or is_pool_type(type_),
+    wants=_wants,
 )
