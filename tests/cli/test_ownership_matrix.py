@@ -72,14 +72,17 @@ def _named(profile: str) -> dict[str, Any]:
     }
 
 
+# With an image of one's own nobody but the user data tells the kubelet what to register with.
+USER_DATA = """#!/bin/bash
+/etc/eks/bootstrap.sh production --kubelet-extra-args \\
+  '--node-labels=pool=gpu --register-with-taints=dedicated=gpu:NoSchedule'
+"""
 PINNED = {"releaseVersion": "1.34.2-20261120"}
 COS, UBUNTU, DISABLED = "COS_CONTAINERD", "UBUNTU_CONTAINERD", "INSTALLATION_DISABLED"
 POOLS: Mapping[str, dict[str, Any]] = {
     "eks-al2023": _eks("AL2023_x86_64_NVIDIA", **PINNED),
     "eks-bottlerocket": _eks("BOTTLEROCKET_x86_64_NVIDIA", releaseVersion="1.52.0-a1b2c3d4"),
-    "eks-ubuntu": _eks(
-        "CUSTOM", imageId="ami-0123456789abcdef0", userData="#!/bin/bash\n/etc/eks/bootstrap.sh production\n"
-    ),
+    "eks-ubuntu": _eks("CUSTOM", imageId="ami-0123456789abcdef0", userData=USER_DATA),
     "gke-cos-managed": _gke(COS, "LATEST", plugin=True),
     "gke-cos-installer": _gke(COS, DISABLED, plugin=False, installer=True),
     "gke-cos-label-and-managed": _gke(COS, "DEFAULT", plugin=False),
