@@ -154,10 +154,11 @@ def _advice(pool: EksNodePoolSettings) -> Iterator[str]:
         labels = [f"{key}={value}" for key, value in pool.labels.items()]
         missing = [text for text in (*labels, str(pool.taint)) if text not in (eks.user_data or "")]
         if missing:
+            # aws/containers-roadmap#1962.
             yield (
-                f"its userData does not say {' nor '.join(missing)}, and with an image of your own EKS leaves it"
-                " to the user data what the kubelet registers with (--node-labels, --register-with-taints)."
-                " Without them no run is sent to the nodes."
+                f"its userData does not hand {' and '.join(missing)} to the kubelet (--node-labels,"
+                " --register-with-taints). EKS adds them about half a minute after a node has joined, and until then"
+                " Pods of others may be sent there."
             )
 
 

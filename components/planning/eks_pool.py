@@ -154,8 +154,8 @@ def _device(eks: EksSettings) -> str:
 def _interfaces(eks: EksSettings) -> list[dict[str, Any]]:
     """An ordinary interface first, which alone has an address, and an adapter on each card that can have one.
 
-    EC2 user guide, Maximize network bandwidth on instances with multiple network cards. A first adapter that
-    shares card 0 with the ordinary interface is device 1 there.
+    EC2 user guide, Maximize network bandwidth on instances with multiple network cards
+    (terraform-aws-eks#3653). An adapter that shares card 0 with the ordinary interface is device 1 there.
     """
     groups = {"securityGroups": list(eks.security_group_ids), "deleteOnTermination": "true"}
     first = {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface", **groups}

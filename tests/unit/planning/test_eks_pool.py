@@ -312,9 +312,9 @@ def test_every_argument_that_is_set_is_one_of_the_providers_and_of_its_kind(on_e
         ),
         (
             OWN_IMAGE | {"userData": "#!/bin/bash\n/etc/eks/bootstrap.sh training\n"},
-            'nodePools "gpu": its userData does not say pool=gpu nor dedicated=gpu:NoSchedule, and with an image'
-            " of your own EKS leaves it to the user data what the kubelet registers with (--node-labels,"
-            " --register-with-taints). Without them no run is sent to the nodes.",
+            'nodePools "gpu": its userData does not hand pool=gpu and dedicated=gpu:NoSchedule to the kubelet'
+            " (--node-labels, --register-with-taints). EKS adds them about half a minute after a node has joined,"
+            " and until then Pods of others may be sent there.",
         ),
     ],
     ids=["two zones for a placement group", "two GPUs", "user data without labels and taint"],
