@@ -30,9 +30,12 @@ CLOUDS = {
 YAML = {
     "job_whose_preemption_counts": ({"preemption-not-counted"}, "DisruptionTarget"),
     "checkpoints_in_an_empty_dir": ({"checkpoint-volume"}, "emptyDir"),
-    "second_driver": ({"node-profile-agreement"}, "driver.enabled=false"),
+    "second_device_plugin": (
+        {"node-profile-agreement"},
+        "Bottlerocket brings driver, toolkit and device plugin",
+    ),
     "sound_job": (set(), ""),
-    "sound_operator": (set(), ""),
+    "sound_device_plugin": (set(), ""),
 }
 
 
