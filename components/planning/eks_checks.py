@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from components.planning import provider_arguments
-from components.planning.eks_pool import LAUNCH_TEMPLATE, NODE_GROUP, gpus_per_node
+from components.planning import eks_arguments
+from components.planning.eks_pool import gpus_per_node
 from components.planning.instance_types import InstanceType, as_of, instance_types, unusable
-from components.planning.provider_arguments import Decided
 from components.settings.consistency import Told, told
 from components.settings.draft import Draft
 from components.settings.eks_pool import EksSettings
@@ -21,79 +19,9 @@ from components.settings.substitution import Path
 # EC2 allows 50 tags of one resource; six are ours.
 MOST_TAGS = 44
 _OUR_TAGS = ("app.kubernetes.io/", "holdfast.dev/", "kubernetes.io/cluster/", "eks:")
-# What the kubelet takes in the system's label domains (kubernetes/kubernetes, cmd/kubelet/app/options, ValidateKubeletFlags).
+# What the kubelet takes in the system's label domains (kubernetes/kubernetes, cmd/kubelet/app/options,
+# ValidateKubeletFlags).
 _KUBELET_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
-
-
-def _setting(name: str) -> tuple[str, str]:
-    return f"the pool's own setting {name} decides it", f"write {name} instead"
-
-
-_PROHIBITED = (
-    "EKS takes no launch template that has it (EKS user guide, Customize managed nodes with launch templates)"
-)
-DECIDED_GROUP: Decided = {
-    ("clusterName",): _setting("eks.cluster"),
-    ("nodeGroupName",): _setting("name"),
-    ("nodeGroupNamePrefix",): _setting("name"),
-    ("nodeRoleArn",): _setting("eks.nodeRoleArn"),
-    ("subnetIds",): _setting("eks.subnetIds"),
-    ("amiType",): _setting("eks.amiType"),
-    ("releaseVersion",): _setting("eks.releaseVersion"),
-    ("instanceTypes",): _setting("eks.instanceTypes"),
-    ("capacityType",): _setting("eks.capacity"),
-    ("scalingConfig",): ("the pool has settings of its own for it", "write eks.minSize, maxSize and desiredSize"),
-    ("diskSize",): _setting("eks.diskGiB"),
-    ("nodeRepairConfig", "enabled"): _setting("eks.nodeRepair"),
-    ("labels",): _setting("labels"),
-    ("taints",): _setting("taint"),
-    ("tags",): _setting("eks.tags"),
-    ("launchTemplate",): (
-        "the launch template is the stack's own, with the metadata service, disks and images that ownership needs",
-        "write eks.launchTemplateArgs instead",
-    ),
-    ("remoteAccess",): (
-        "EKS takes no remoteAccess beside a launch template",
-        "use SSM Session Manager, or write eks.launchTemplateArgs.keyName and eks.securityGroupIds",
-    ),
-    ("region",): ("node group and launch template are in one region", "set aws:region for the stack"),
-}
-"""Arguments of the node group that ownership, safety or the pool's other settings depend on."""
-DECIDED_TEMPLATE: Decided = {
-    ("name",): ("it is made anew under another name before the old one goes", "remove it"),
-    ("namePrefix",): ("it is made anew under another name before the old one goes", "remove it"),
-    ("region",): ("node group and launch template are in one region", "set aws:region for the stack"),
-    ("imageId",): (
-        "the image decides who owns the driver",
-        "write eks.amiType with eks.releaseVersion, or amiType: CUSTOM with eks.imageId",
-    ),
-    ("userData",): _setting("eks.userData"),
-    ("instanceType",): _setting("eks.instanceTypes"),
-    ("instanceRequirements",): (
-        "it would let in instances with other GPUs than the pool's",
-        "write eks.instanceTypes",
-    ),
-    ("instanceMarketOptions",): _setting("eks.capacity"),
-    ("capacityReservationSpecification",): _setting("eks.capacityReservationId"),
-    ("placement", "groupName"): _setting("eks.placementGroup"),
-    ("placement", "groupId"): _setting("eks.placementGroup"),
-    ("vpcSecurityGroupIds",): _setting("eks.securityGroupIds"),
-    ("securityGroupNames",): _setting("eks.securityGroupIds"),
-    ("networkInterfaces", "subnetId"): (_PROHIBITED, "write eks.subnetIds"),
-    ("iamInstanceProfile",): (_PROHIBITED, "write eks.nodeRoleArn"),
-    ("hibernationOptions",): (_PROHIBITED, "remove it"),
-    ("instanceInitiatedShutdownBehavior",): (_PROHIBITED, "remove it"),
-    ("metadataOptions", "httpTokens"): (
-        "without a token every Pod and every server-side request could take the node's credentials",
-        "remove it: it is required",
-    ),
-    ("metadataOptions", "httpEndpoint"): ("the node joins its cluster with it", "remove it"),
-    ("defaultVersion",): ("the node group names the version itself", "remove it"),
-    ("updateDefaultVersion",): ("the node group names the version itself", "remove it"),
-    ("tagSpecifications",): _setting("eks.tags"),
-    ("tags",): _setting("eks.tags"),
-}
-"""Arguments of the launch template that ownership, safety or the pool's other settings depend on."""
 
 
 def problems(draft: Draft) -> Iterator[Told]:
@@ -118,7 +46,7 @@ def problems(draft: Draft) -> Iterator[Told]:
         yield from _capacity(here, pool.eks)
         yield from _network(here, pool.eks)
         yield from _tags(here, pool.eks)
-        yield from _passed_on(here, pool.eks)
+        yield from eks_arguments.problems(here, pool.eks)
 
 
 def warnings(settings: StackSettings) -> Iterator[str]:
@@ -204,7 +132,9 @@ def _instances(path: Path, pool: EksNodePoolSettings) -> Iterator[Told]:
         return
     gpus = gpus_per_node(eks)
     if gpus is None:
-        counts = {name: table[name].gpus if name in table else eks.gpus_per_instance for name in eks.instance_types}
+        counts = {
+            name: table[name].gpus if name in table else eks.gpus_per_instance for name in eks.instance_types
+        }
         listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
         yield told(
             here,
@@ -226,7 +156,9 @@ def _unknown(path: Path, name: str, table: Mapping[str, InstanceType]) -> Told:
     family = name.partition(".")[0]
     sizes = [other for other in table if other.partition(".")[0] == family]
     if reason:
-        return told(path, name, reason, "write a type with whole NVIDIA GPUs, such as g6.12xlarge or p5.48xlarge")
+        return told(
+            path, name, reason, "write a type with whole NVIDIA GPUs, such as g6.12xlarge or p5.48xlarge"
+        )
     if sizes:
         return told(path, name, "there is no such size with GPUs", f"write one of {', '.join(sizes)}")
     meant = closest(name, table)
@@ -242,7 +174,8 @@ def _unknown(path: Path, name: str, table: Mapping[str, InstanceType]) -> Told:
 def _architecture(path: Path, name: str, has: InstanceType, eks: EksSettings) -> Iterator[Told]:
     first = next((instance_types()[other] for other in eks.instance_types if other in instance_types()), has)
     if eks.architecture and has.architecture != eks.architecture:
-        other = eks.ami_type.replace("x86_64", "ARM_64") if has.architecture == "arm64" else eks.ami_type.replace("ARM_64", "x86_64")
+        images = {"x86_64": "x86_64", "arm64": "ARM_64"}
+        other = eks.ami_type.replace(images[eks.architecture], images[has.architecture])
         yield told(
             path,
             name,
@@ -295,10 +228,16 @@ def _image(path: Path, eks: EksSettings) -> Iterator[Told]:
             )
     for key, given, what in (
         ("imageId", eks.image_id, "the id of an Ubuntu image for EKS without an NVIDIA driver"),
-        ("userData", eks.user_data, "a script that joins the cluster, such as one that calls /etc/eks/bootstrap.sh"),
+        (
+            "userData",
+            eks.user_data,
+            "a script that joins the cluster, such as one that calls /etc/eks/bootstrap.sh",
+        ),
     ):
         if eks.custom and not given:
-            yield told((*path, key), None, "it is missing, and amiType: CUSTOM needs it", f"add {key}: {what}")
+            yield told(
+                (*path, key), None, "it is missing, and amiType: CUSTOM needs it", f"add {key}: {what}"
+            )
     if eks.image_id and not eks.custom:
         yield told(
             (*path, "imageId"),
@@ -325,7 +264,9 @@ def _user_data(path: Path, eks: EksSettings) -> Iterator[Told]:
             'begin it with MIME-Version: 1.0 and a line Content-Type: multipart/mixed; boundary="//"',
         )
     elif eks.bottlerocket and (text.startswith("#!") or not text.startswith(("[", "#", "settings."))):
-        yield told(path, None, "Bottlerocket reads settings in TOML", "write tables such as [settings.kernel]")
+        yield told(
+            path, None, "Bottlerocket reads settings in TOML", "write tables such as [settings.kernel]"
+        )
     elif eks.bottlerocket and "kubelet-device-plugins" in text:
         yield told(
             path,
@@ -380,7 +321,9 @@ def _network(path: Path, eks: EksSettings) -> Iterator[Told]:
             "add the cluster's security group, or one that lets the nodes reach the cluster and all traffic between"
             " them in and out",
         )
-    cards = {name: instance_types()[name].efa_cards for name in eks.instance_types if name in instance_types()}
+    cards = {
+        name: instance_types()[name].efa_cards for name in eks.instance_types if name in instance_types()
+    }
     without = [name for name in eks.instance_types if not cards.get(name)]
     if without:
         yield told(
@@ -403,37 +346,13 @@ def _network(path: Path, eks: EksSettings) -> Iterator[Told]:
 def _tags(path: Path, eks: EksSettings) -> Iterator[Told]:
     if len(eks.tags) > MOST_TAGS:
         yield told(
-            (*path, "tags"), None, f"they are {len(eks.tags)}, and EC2 leaves {MOST_TAGS} beside ours", "write fewer"
+            (*path, "tags"),
+            None,
+            f"they are {len(eks.tags)}, and EC2 leaves {MOST_TAGS} beside ours",
+            "write fewer",
         )
     for key, value in eks.tags.items():
         if key.startswith(_OUR_TAGS):
-            yield told((*path, "tags", key), value, "the stack or EKS sets this tag itself", "choose another key")
-
-
-def _passed_on(path: Path, eks: EksSettings) -> Iterator[Told]:
-    group: Path = (*path, "nodeGroupArgs")
-    template: Path = (*path, "launchTemplateArgs")
-    yield from provider_arguments.problems(NODE_GROUP, eks.node_group_args, group, DECIDED_GROUP)
-    yield from provider_arguments.problems(
-        LAUNCH_TEMPLATE, eks.launch_template_args, template, DECIDED_TEMPLATE
-    )
-    disks = eks.launch_template_args.get("blockDeviceMappings")
-    if disks is None:
-        return
-    here: Path = (*template, "blockDeviceMappings")
-    if eks.disk_gib is not None:
-        yield told(here, None, "it replaces the disk that eks.diskGiB makes", "remove one of the two")
-    for number, disk in enumerate(disks if isinstance(disks, list) else ()):
-        if _encrypted(disk) is False:
             yield told(
-                (*here, number, "ebs", "encrypted"),
-                None,
-                "an image's layers, and what runs write to /tmp, would be on a disk that is not encrypted",
-                'write encrypted: "true"',
+                (*path, "tags", key), value, "the stack or EKS sets this tag itself", "choose another key"
             )
-
-
-def _encrypted(disk: Any) -> bool | None:
-    """Whether a disk is encrypted; None where it is none, or its form is told elsewhere."""
-    ebs = disk.get("ebs") if isinstance(disk, Mapping) else None
-    return str(ebs.get("encrypted", "")).lower() == "true" if isinstance(ebs, Mapping) else None

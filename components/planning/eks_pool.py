@@ -62,9 +62,7 @@ def plan_eks_pool(pool: EksNodePoolSettings, common: NodePoolPlan, environment: 
     )
 
 
-def _node_group(
-    pool: EksNodePoolSettings, common: NodePoolPlan, tags: Mapping[str, str]
-) -> dict[str, Any]:
+def _node_group(pool: EksNodePoolSettings, common: NodePoolPlan, tags: Mapping[str, str]) -> dict[str, Any]:
     eks = pool.eks
     image = {"amiType": eks.ami_type, "releaseVersion": eks.release_version}
     return {
@@ -118,9 +116,7 @@ def _launch_template(eks: EksSettings, tags: Mapping[str, str]) -> dict[str, Any
                 },
             }
         ],
-        "tagSpecifications": [
-            {"resourceType": kind, "tags": dict(tags)} for kind in ("instance", "volume")
-        ],
+        "tagSpecifications": [{"resourceType": kind, "tags": dict(tags)} for kind in ("instance", "volume")],
         "tags": dict(tags),
     }
     if eks.image_id:

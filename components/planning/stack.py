@@ -17,7 +17,6 @@ from components.planning.run import RunPlan, plan_run
 from components.planning.team import TeamPlan, plan_team
 from components.settings.stack import StackSettings
 
-
 STARTUP_TAINT_PREFIX = "startup-taint.cluster-autoscaler.kubernetes.io/"
 """Keys that every autoscaler takes for a startup taint (kubernetes/autoscaler, utils/taints, StartupTaintPrefix)."""
 

@@ -44,7 +44,9 @@ def _matching(pattern: re.Pattern[str], reason: str, fix: str) -> AfterValidator
 
 
 def _id(kind: str, example: str, what: str) -> AfterValidator:
-    return _matching(re.compile(f"{kind}-{_HEX}"), f"it is not the id of {what}", f"write one such as {example}")
+    return _matching(
+        re.compile(f"{kind}-{_HEX}"), f"it is not the id of {what}", f"write one such as {example}"
+    )
 
 
 def _cluster(text: str) -> str:
@@ -76,7 +78,9 @@ def _ami_type(value: Any) -> Any:
             "Amazon Linux 2 images with GPUs have ended, and with them their driver updates",
             "write AL2023_x86_64_NVIDIA",
         )
-    if isinstance(value, str) and re.fullmatch(r"(AL2023|BOTTLEROCKET)_(x86_64|ARM_64)(_STANDARD|_FIPS|_NEURON)?", value):
+    if isinstance(value, str) and re.fullmatch(
+        r"(AL2023|BOTTLEROCKET)_(x86_64|ARM_64)(_STANDARD|_FIPS|_NEURON)?", value
+    ):
         system, architecture = value.split("_", 1)[0], "ARM_64" if "ARM_64" in value else "x86_64"
         raise refusal("its images have no NVIDIA driver", f"write {system}_{architecture}_NVIDIA")
     return value
@@ -97,7 +101,9 @@ def _tags(tags: dict[str, str]) -> dict[str, str]:
         if key.lower().startswith("aws:"):
             raise refusal("tags that begin with aws: are AWS' own", "choose another key", at=key, value=value)
         if not _TAG_KEY.fullmatch(key):
-            raise refusal("it is not the key of a tag", "write letters, digits, spaces and . : / = + - @ _", at=key)
+            raise refusal(
+                "it is not the key of a tag", "write letters, digits, spaces and . : / = + - @ _", at=key
+            )
         if not _TAG_VALUE.fullmatch(value):
             raise refusal(
                 "it is not the value of a tag",
@@ -128,7 +134,9 @@ InstanceType = Annotated[
 ]
 PlacementGroup = Annotated[
     str,
-    _matching(re.compile(r"[ -~]{1,255}"), "it is not the name of a placement group", "write its name, not its ARN"),
+    _matching(
+        re.compile(r"[ -~]{1,255}"), "it is not the name of a placement group", "write its name, not its ARN"
+    ),
 ]
 
 

@@ -127,7 +127,9 @@ class _Loading:
                 # Without its kind nothing else about a pool can be judged.
                 shown = None if isinstance(kind, (Mapping, list)) else show(kind)
                 path: Path = ("nodePools", index, "kind")
-                self._problems.append((path, Problem(full_key(*path), shown, *unknown_pool_kind(kind, KINDS))))
+                self._problems.append(
+                    (path, Problem(full_key(*path), shown, *unknown_pool_kind(kind, KINDS)))
+                )
             elif (pool := self._model(model, item, ("nodePools", index))) is not None:
                 found[index] = pool
         return found

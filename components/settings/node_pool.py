@@ -166,4 +166,8 @@ def kind_of_pool(given: Any) -> Any:
 
 def selected(pool: NodePoolSettings) -> NodeSelection | None:
     """Which existing nodes a pool names; None if it creates its own."""
-    return pool.select_nodes if isinstance(pool, SelfManagedNodePoolSettings | ExistingNodePoolSettings) else None
+    return (
+        pool.select_nodes
+        if isinstance(pool, SelfManagedNodePoolSettings | ExistingNodePoolSettings)
+        else None
+    )

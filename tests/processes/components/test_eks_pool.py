@@ -35,7 +35,10 @@ def prod(program: Any) -> Any:
 def test_the_pool_is_a_node_group_with_a_launch_template_of_its_own(prod: Any) -> None:
     group, template = prod.one("NodeGroup"), prod.one("LaunchTemplate")
     assert (group.type, group.parent) == ("aws:eks/nodeGroup:NodeGroup", "EksGpuNodePool h100")
-    assert (template.type, template.parent) == ("aws:ec2/launchTemplate:LaunchTemplate", "EksGpuNodePool h100")
+    assert (template.type, template.parent) == (
+        "aws:ec2/launchTemplate:LaunchTemplate",
+        "EksGpuNodePool h100",
+    )
     # A number in text, as EKS wants it; $Latest would never renew a node.
     assert group.inputs["launchTemplate"] == {"id": "h100-id", "version": "7"}
     assert group.inputs["releaseVersion"] == "1.34.2-20261120"

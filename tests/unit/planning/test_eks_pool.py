@@ -319,9 +319,7 @@ def test_every_argument_that_is_set_is_one_of_the_providers_and_of_its_kind(on_e
     ],
     ids=["two zones for a placement group", "two GPUs", "user data without labels and taint"],
 )
-def test_what_works_and_should_be_known_is_a_warning(
-    eks: dict[str, Any], warning: str, on_eks: Plan
-) -> None:
+def test_what_works_and_should_be_known_is_a_warning(eks: dict[str, Any], warning: str, on_eks: Plan) -> None:
     assert on_eks(**eks).warnings == (warning,)
 
 
@@ -338,6 +336,9 @@ def test_an_instance_type_that_the_table_does_not_know_yet_counts_as_the_site_sa
 def test_the_table_of_instance_types_is_dated_and_names_whole_gpus_of_two_architectures() -> None:
     assert as_of() == "2026-12-01"
     assert {row.architecture for row in instance_types().values()} == {"x86_64", "arm64"}
-    assert all(1 <= row.gpus <= 8 and row.efa_cards == tuple(sorted(set(row.efa_cards))) for row in instance_types().values())
+    assert all(
+        1 <= row.gpus <= 8 and row.efa_cards == tuple(sorted(set(row.efa_cards)))
+        for row in instance_types().values()
+    )
     assert not [name for name in instance_types() if unusable(name)]
     assert len(instance_types()["p5.48xlarge"].efa_cards) == 32
