@@ -55,10 +55,14 @@ DECIDED: provider_arguments.Decided = {
         "it follows from gke.version: with a version the nodes stay at it, without one GKE upgrades them",
         "write gke.version, or remove gke.version",
     ),
+    ("maintenancePolicies",): (
+        "it follows from gke.version: with a version the pool stays at it until its end of support",
+        "write gke.version, or a maintenance exclusion of the cluster",
+    ),
     ("placementPolicy", "type"): _setting("gke.compactPlacement"),
     ("queuedProvisioning",): (
-        "such a pool gets nodes only for a ProvisioningRequest, which no run here makes, so that runs would"
-        " wait for ever",
+        "such a pool gets nodes only for a ProvisioningRequest, which no run here makes, so that runs"
+        " would wait for ever",
         "remove it, and let the autoscaler add nodes between gke.minNodes and gke.maxNodes",
     ),
     ("nodeConfig", "machineType"): _setting("gke.machineType"),
@@ -129,13 +133,7 @@ def warnings(settings: StackSettings) -> Iterator[str]:
         if not isinstance(pool, GkeNodePoolSettings):
             continue
         gke = pool.gke
-        if gke.version is None:
-            yield (
-                f'nodePools "{pool.name}": without gke.version GKE upgrades the nodes, and its driver with'
-                " them, when"
-                " it likes; a run then goes on from its last checkpoint. Write gke.version to decide it"
-                " yourself."
-            )
+        yield from _upgrade_warnings(pool)
         gpus = gpus_of(gke)
         if gpus and gpus.per_gpu > 1:
             what = f"a partition {gke.accelerator.partition}" if gke.accelerator.partition else "a share"
@@ -143,8 +141,8 @@ def warnings(settings: StackSettings) -> Iterator[str]:
                 what = f"a share of a partition {gke.accelerator.partition}"
             yield (
                 f'nodePools "{pool.name}": one nvidia.com/gpu there is {what} of a {gpus.type}, and'
-                " quotas count it as a whole GPU. It separates work, not tenants: let one team alone use the"
-                " pool."
+                " quotas count it as a whole GPU. It separates work, not tenants: let one team alone use"
+                " the pool."
             )
         for run in settings.runs:
             if (
@@ -156,9 +154,24 @@ def warnings(settings: StackSettings) -> Iterator[str]:
                 yield (
                     f'runs "{run.id}": pool "{pool.name}" has Spot nodes, which give a Pod at most'
                     f" {SPOT_GRACE_SECONDS} s, whatever graceSeconds says ({run.grace_seconds}). What counts"
-                    " there is"
-                    " how often the run saves."
+                    " there is how often the run saves."
                 )
+
+
+def _upgrade_warnings(pool: GkeNodePoolSettings) -> Iterator[str]:
+    gke = pool.gke
+    if gke.version is None:
+        yield (
+            f'nodePools "{pool.name}": without gke.version GKE upgrades the nodes, and its driver with them,'
+            " when it likes; a run then goes on from its last checkpoint. Write gke.version to decide it"
+            " yourself."
+        )
+    if gke.reservation and gke.compact_placement and "placementPolicy" not in gke.node_pool_args:
+        yield (
+            f'nodePools "{pool.name}": a reservation that was made with a placement policy serves only nodes'
+            " with the very same one. If it was, add its name: gke.nodePoolArgs: {placementPolicy: {policyName: …}}."
+            " If it was not, remove gke.compactPlacement."
+        )
 
 
 def _names(path: Path, pool: GkeNodePoolSettings) -> Iterator[Told]:
@@ -181,9 +194,8 @@ def _names(path: Path, pool: GkeNodePoolSettings) -> Iterator[Told]:
         yield told(
             (*path, *setting),
             str(taint),
-            "GKE itself taints nodes with GPUs nvidia.com/gpu=present:NoSchedule and refuses a second taint"
-            " of that key"
-            " and effect (terraform-provider-google#7928)",
+            "GKE itself taints nodes with GPUs nvidia.com/gpu=present:NoSchedule and refuses a second"
+            " taint of that key and effect (terraform-provider-google#7928)",
             "write another key, such as dedicated; runs and operands tolerate GKE's own taint in any case",
         )
     for key, value in pool.labels.items():
@@ -287,9 +299,8 @@ def _unknown_machine(path: Path, gke: GkeSettings) -> Iterator[Told]:
         yield told(
             (*path, "machineType"),
             gke.machine_type,
-            "its nodes are Arm nodes, which GKE taints kubernetes.io/arch=arm64:NoSchedule, and the table of"
-            " owners has"
-            " no row for them",
+            "its nodes are Arm nodes, which GKE taints kubernetes.io/arch=arm64:NoSchedule, and the table"
+            " of owners has no row for them",
             f"write a machine type such as {closest(gke.machine_type, table['machines']) or 'a4-highgpu-8g'}",
         )
     elif series in _SERIES_WITHOUT_GPUS:
@@ -340,9 +351,8 @@ def _owners(path: Path, gke: GkeSettings) -> Iterator[Told]:
         yield told(
             (*path, "defaultDevicePlugin"),
             True,
-            "the device plugin would have two owners: GKE and the GPU Operator, whose it is beside Google's"
-            " driver"
-            " installer",
+            "the device plugin would have two owners: GKE and the GPU Operator, whose it is beside"
+            " Google's driver installer",
             "write false, or remove driverInstaller and write accelerator.driver: DEFAULT",
         )
     for field, given in (("partition", gke.accelerator.partition), ("sharing", gke.accelerator.sharing)):
@@ -350,8 +360,8 @@ def _owners(path: Path, gke: GkeSettings) -> Iterator[Told]:
             yield told(
                 (*path, "accelerator", field),
                 given if isinstance(given, str) else None,
-                "GKE's own device plugin offers partitions and shares, and defaultDevicePlugin: false turns"
-                " it off",
+                "GKE's own device plugin offers partitions and shares, and defaultDevicePlugin: false"
+                " turns it off",
                 "remove it, or remove defaultDevicePlugin",
             )
 

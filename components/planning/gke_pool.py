@@ -51,14 +51,30 @@ def plan_gke_pool(pool: GkeNodePoolSettings, common: NodePoolPlan, environment: 
             # documentation).
             "locationPolicy": "ANY" if gke.spot or gke.reservation else "BALANCED",
         },
-        # Version and automatic upgrades would fight each other (the provider's documentation of `version`).
-        "management": {"autoRepair": True, "autoUpgrade": gke.version is None},
+        **_upgrades(gke),
         # GPUs are scarce: an upgrade that first needs one node more may never begin.
         "upgradeSettings": {"strategy": "SURGE", "maxSurge": 0, "maxUnavailable": 1},
         **({"placementPolicy": {"type": "COMPACT"}} if gke.compact_placement else {}),
         "nodeConfig": _node_config(pool, common, environment),
     }
     return GkePoolPlan(pool.name, deep_merge(ours, gke.node_pool_args))
+
+
+def _upgrades(gke: GkeSettings) -> dict[str, Any]:
+    """A version and automatic upgrades would fight each other (the provider's documentation of `version`).
+
+    In a release channel they can not be turned off (terraform-google-kubernetes-engine#682), but be put off
+    for the pool. Without a channel, which GKE ends on 14 June 2027 (GKE documentation, About release
+    channels), it is the other way round.
+    """
+    if gke.version is None:
+        return {"management": {"autoRepair": True, "autoUpgrade": True}}
+    if not gke.release_channel:
+        return {"management": {"autoRepair": True, "autoUpgrade": False}}
+    return {
+        "management": {"autoRepair": True, "autoUpgrade": True},
+        "maintenancePolicies": [{"exclusionUntilEndOfSupports": [{"enabled": True}]}],
+    }
 
 
 def _node_config(pool: GkeNodePoolSettings, common: NodePoolPlan, environment: str) -> dict[str, Any]:

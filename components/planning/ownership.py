@@ -204,8 +204,7 @@ def override_problems(path: tuple[str | int, ...], pool: NodePoolSettings) -> It
                 (*here, layer),
                 owner,
                 f"nodes that the stack makes like this come with it: {held_by} brings the"
-                f" {LAYER_TITLES[layer]}, and"
-                " it would have two owners",
+                f" {LAYER_TITLES[layer]}, and it would have two owners",
                 f"remove it, and let {pool.kind} describe nodes of another row",
             )
     if pool.kind in ("self-managed", "existing"):
@@ -230,8 +229,7 @@ def override_warnings(pools: Sequence[NodePoolSettings]) -> Iterator[str]:
             )
             yield (
                 f'nodePools "{pool.name}": its override sets the table\'s row {profile_name(pool)} aside'
-                f" ({owners})."
-                f" The reason given: {pool.override.reason}"
+                f" ({owners}). The reason given: {pool.override.reason}"
             )
 
 

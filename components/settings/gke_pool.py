@@ -154,8 +154,10 @@ class GkeSettings(Settings):
     node_locations: tuple[Zone, ...] = ()
     """Zones of the nodes. Needed in a region: only some of its zones have the GPUs."""
     version: NodeVersion | None = None
-    """Version of the nodes, and with it of GKE's driver; GKE then upgrades neither. Default: GKE upgrades both
-    with the cluster."""
+    """Version of the nodes, and with it of GKE's driver. GKE upgrades neither before the version's end of
+    support. Default: GKE upgrades both with the cluster."""
+    release_channel: Flag = True
+    """False: the cluster is in no release channel."""
     machine_type: MachineType
     """Machine type of the nodes."""
     accelerator: GkeAccelerator = GkeAccelerator()

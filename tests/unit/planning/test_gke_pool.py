@@ -58,7 +58,8 @@ def test_the_arguments_of_the_default_pool_are_exactly_these(on_gke: Plan) -> No
         "version": "1.33.5-gke.1201000",
         "initialNodeCount": 0,
         "autoscaling": {"totalMinNodeCount": 0, "totalMaxNodeCount": 4, "locationPolicy": "BALANCED"},
-        "management": {"autoRepair": True, "autoUpgrade": False},
+        "management": {"autoRepair": True, "autoUpgrade": True},
+        "maintenancePolicies": [{"exclusionUntilEndOfSupports": [{"enabled": True}]}],
         "upgradeSettings": {"strategy": "SURGE", "maxSurge": 0, "maxUnavailable": 1},
         "nodeConfig": {
             "machineType": "a3-highgpu-8g",
@@ -124,10 +125,34 @@ def test_spot_nodes_are_labelled_and_reservations_are_used_alone(on_gke: Plan) -
     }
 
 
-def test_nodes_stay_at_their_version_or_are_upgraded_by_gke_and_never_both(on_gke: Plan) -> None:
-    planned = on_gke(version=None)
-    assert "version" not in arguments(planned) and arguments(planned)["management"]["autoUpgrade"] is True
-    assert any("without gke.version GKE upgrades the nodes" in warning for warning in planned.warnings)
+@pytest.mark.parametrize(
+    ("gke", "upgraded", "put_off"),
+    [
+        ({}, True, True),
+        ({"releaseChannel": False}, False, False),
+        ({"version": None}, True, False),
+        ({"version": None, "releaseChannel": False}, True, False),
+    ],
+    ids=["in a channel", "in no channel", "no version", "neither"],
+)
+def test_nodes_stay_at_their_version_in_a_release_channel_and_out_of_one(
+    gke: dict[str, Any], upgraded: bool, put_off: bool, on_gke: Plan
+) -> None:
+    planned = on_gke(**gke)
+    assert arguments(planned)["management"] == {"autoRepair": True, "autoUpgrade": upgraded}
+    assert ("maintenancePolicies" in arguments(planned)) is put_off
+    told = [
+        warning for warning in planned.warnings if "without gke.version GKE upgrades the nodes" in warning
+    ]
+    assert len(told) == (1 if "version" in gke else 0)
+
+
+def test_a_reservation_with_a_placement_policy_is_to_be_named_by_it(on_gke: Plan) -> None:
+    close = {"reservation": "h100", "compactPlacement": True}
+    assert ["very same one" in warning for warning in on_gke(**close).warnings] == [True]
+    named = on_gke(**close, nodePoolArgs={"placementPolicy": {"policyName": "close"}})
+    assert named.warnings == ()
+    assert arguments(named)["placementPolicy"] == {"type": "COMPACT", "policyName": "close"}
 
 
 def test_the_nodes_at_creation_are_spread_over_the_zones(on_gke: Plan) -> None:
