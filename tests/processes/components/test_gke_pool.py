@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.policies import test_our_own_program as pack
 from tests.unit.components import conftest as components
 
 # The program is run as the components' unit tests run it.
@@ -93,3 +94,48 @@ def test_a_renamed_pool_is_the_former_one(program: Any) -> None:
     run = program(renamed)
     assert run.one("GkeGpuNodePool").aliases == ("h100",)
     assert run.one("NodePool").inputs["name"] == "h100"
+
+
+NOT_GKES = {"accelerator": {"driver": "INSTALLATION_DISABLED"}, "defaultDevicePlugin": False}
+
+
+@pytest.mark.parametrize(
+    ("gke", "pool", "preview"),
+    [
+        ({}, {}, True),
+        ({**NOT_GKES, "driverInstaller": True}, {}, False),
+        ({**NOT_GKES, "imageType": "UBUNTU_CONTAINERD"}, {}, False),
+        ({"spot": True}, {}, False),
+        (
+            {},
+            {
+                "startupTaints": [
+                    {"key": "node.cilium.io/agent-not-ready", "value": "true", "effect": "NoExecute"}
+                ]
+            },
+            False,
+        ),
+        (
+            {},
+            {
+                "override": {
+                    "reason": "The platform team's own toolkit DaemonSet.",
+                    "layers": {"toolkit": "ours"},
+                }
+            },
+            False,
+        ),
+    ],
+    ids=["at a preview", "Google's installer", "Ubuntu", "Spot", "a startup taint", "an override"],
+)
+def test_the_policy_pack_has_nothing_to_say_of_a_pool_on_gke(
+    gke: dict[str, Any], pool: dict[str, Any], preview: bool, program: Any
+) -> None:
+    def change(config: dict[str, Any]) -> None:
+        _as_prod_gke(config)
+        config["holdfast:nodePools"][0]["gke"].update(gke)
+        if gke.get("spot"):
+            del config["holdfast:nodePools"][0]["gke"]["reservation"]
+        config["holdfast:nodePools"][0].update(pool)
+
+    assert pack._said(program(change, preview=preview)) == []
