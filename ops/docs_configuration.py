@@ -38,7 +38,14 @@ Values are structured YAML. A text may hold `${NAME}`: it is replaced from the e
 variable is an error. An unknown key is an error too, with a suggestion. All problems are told at once, each
 with its key, its value, why it can not work and what to write instead.
 
-A complete example is [Pulumi.dev.yaml](../Pulumi.dev.yaml). `pulumi config` shows what a stack says.
+Complete examples are [Pulumi.dev.yaml](../Pulumi.dev.yaml) for the rehearsal, [Pulumi.prod-eks.yaml](../Pulumi.prod-eks.yaml) and
+[Pulumi.prod-gke.yaml](../Pulumi.prod-gke.yaml). `pulumi config` shows what a stack says.
+
+A node pool has one of four kinds, and each has a section of its own below;
+[Node pools](environments.md#node-pools) says which is for what. `nodePoolArgs`, `nodeGroupArgs` and
+`launchTemplateArgs` take every other argument of the cloud's resource, by its provider's own names (camelCase): an
+argument that the provider does not have is refused with a suggestion, one that ownership or safety depends on with the setting that
+decides it.
 """
 
 # For the keys whose name and type say it to a programmer, and not yet to a reader of this page.
