@@ -59,6 +59,7 @@ ALSO: Mapping[str, str] = {
         f"{model.__name__}.kind": f"`{kind}`" + (", the default." if kind == DEFAULT_KIND else ".")
         for kind, model in KINDS.items()
     },
+    "StackSettings.node_pools": "GPU node pools, each of one of four kinds.",
     "NodeSelection.match_labels": "Labels that the nodes already have. Give this or `names`.",
     "NodeSelection.names": "Names of the nodes.",
     "Taint.key": "Key of the taint.",
@@ -126,8 +127,13 @@ def sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[Base
     for name, field in model.model_fields.items():
         models, many = _models_of(field.annotation)
         key = f"{path}{'' if path.endswith(':') else '.'}{field.alias or name}{'[]' if many else ''}"
-        for below in models:
-            yield from sections(below, f"{key} ({_tag(below)})" if len(models) > 1 else key)
+        if len(models) < 2:
+            for below in models:
+                yield from sections(below, key)
+            continue
+        # A choice of models: each of them first, and what is below them after, once where they share it.
+        yield from ((f"{key} ({_tag(below)})", below) for below in models)
+        yield from dict.fromkeys(inner for below in models for inner in [*sections(below, key)][1:])
 
 
 def meaning(model: type[BaseModel], name: str) -> str:
