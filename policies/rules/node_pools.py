@@ -35,6 +35,7 @@ _GCP_GPU = re.compile(r"(a2|a3|a4|a4x|g2|g4)-")
 _AZURE_GPU = re.compile(r"standard_n[cdv]", re.IGNORECASE)
 _AZURE_NO_NVIDIA = re.compile(r"standard_nv\w*as_v4|mi300", re.IGNORECASE)
 
+_INSTALLED = {"DEFAULT": "default", "LATEST": "latest"}
 NO_DEVICE_PLUGIN_LABEL = "gke-no-default-nvidia-gpu-device-plugin"
 NO_OPERANDS_LABEL = "nvidia.com/gpu.deploy.operands"
 """With the value "false" the operator leaves a node alone. Source: NVIDIA, GPU Operator, "Preventing
@@ -257,6 +258,8 @@ def _of_gke(r: Resource, title: str, name: str, config: View, cluster: str) -> I
             {
                 "cloud.google.com/gke-nodepool": name,
                 "cloud.google.com/gke-accelerator": kinds[0] if kinds else "",
+                # Google's installer keeps away from nodes with this label, which GKE's own install sets.
+                "cloud.google.com/gke-gpu-driver-version": _INSTALLED.get(driver, ""),
             },
         ),
         taints=(own, *declared),
