@@ -47,6 +47,15 @@ class GpuNodePool(Protocol):
     """
 
 
+def formerly(plan: NodePoolPlan, *types: str) -> pulumi.ResourceOptions:
+    """For a pool's component: the pool under its former names, and as another kind of component, is the same."""
+    aliases = [pulumi.Alias(name=name) for name in plan.former_names]
+    for other in types:
+        aliases.append(pulumi.Alias(type_=other))
+        aliases += [pulumi.Alias(name=name, type_=other) for name in plan.former_names]
+    return pulumi.ResourceOptions(aliases=aliases)
+
+
 def create_node_pool(args: GpuNodePoolArgs) -> GpuNodePool:
     """The component of the pool's kind."""
     return importlib.import_module(KINDS[args.plan.kind]).create(args)

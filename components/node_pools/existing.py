@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pulumi
 
-from components.node_pools import GpuNodePoolArgs
+from components.node_pools import GpuNodePoolArgs, formerly
 from components.node_pools.self_managed import EXISTING, SELF_MANAGED, membership
 
 
@@ -21,7 +21,7 @@ class ExistingGpuNodePool(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: GpuNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         # A pool that was self-managed before keeps its nodes: the same membership, updated in place.
-        former = pulumi.ResourceOptions(aliases=[pulumi.Alias(type_=SELF_MANAGED)])
+        former = formerly(args.plan, SELF_MANAGED)
         super().__init__(EXISTING, name, None, pulumi.ResourceOptions.merge(former, opts))
         self.name = args.plan.name
         self.nodes = membership(self, name, args).nodes

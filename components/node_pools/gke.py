@@ -5,7 +5,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from components.node_pools import GpuNodePoolArgs
+from components.node_pools import GpuNodePoolArgs, formerly
 from components.planning.gke_pool import GkePoolPlan
 from components.planning.provider_arguments import keyword_arguments
 
@@ -21,12 +21,11 @@ class GkeGpuNodePool(pulumi.ComponentResource):
     """Not known: the cluster's autoscaler adds and removes them. They are found by their labels."""
 
     def __init__(self, name: str, args: GpuNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        former = [pulumi.Alias(name=old) for old in args.plan.former_names]
         super().__init__(
             "holdfast:nodepools:GkeGpuNodePool",
             name,
             None,
-            pulumi.ResourceOptions.merge(pulumi.ResourceOptions(aliases=former), opts),
+            pulumi.ResourceOptions.merge(formerly(args.plan), opts),
         )
         plan = args.cloud
         assert isinstance(plan, GkePoolPlan)

@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 
 from components.cluster_resources.node_pool_membership import NodePoolMembership
-from components.node_pools import GpuNodePoolArgs
+from components.node_pools import GpuNodePoolArgs, formerly
 
 SELF_MANAGED = "holdfast:nodepools:SelfManagedGpuNodePool"
 EXISTING = "holdfast:nodepools:ExistingGpuNodePool"
@@ -26,7 +26,7 @@ class SelfManagedGpuNodePool(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: GpuNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         # A pool that was an existing one before keeps its nodes: the same membership, updated in place.
-        former = pulumi.ResourceOptions(aliases=[pulumi.Alias(type_=EXISTING)])
+        former = formerly(args.plan, EXISTING)
         super().__init__(SELF_MANAGED, name, None, pulumi.ResourceOptions.merge(former, opts))
         self.name = args.plan.name
         self.nodes = membership(self, name, args).nodes
@@ -47,7 +47,8 @@ def membership(parent: pulumi.Resource, name: str, args: GpuNodePoolArgs) -> Nod
         kubeconfig=args.cluster.kubeconfig,
         context=args.cluster.context,
         cluster=args.cluster.identifier,
-        owner=f"{pulumi.get_project()}/{pulumi.get_stack()}/{plan.name}",
+        # On every node of the pool stands whose it is, so a rename does not change it.
+        owner=f"{pulumi.get_project()}/{pulumi.get_stack()}/{plan.first_name}",
         pool=plan.name,
         selector=selector,
         labels=plan.labels,

@@ -12,7 +12,6 @@ from components.settings.draft import Draft
 from components.settings.eks_pool import EksSettings
 from components.settings.explain import closest
 from components.settings.node_pool import EksNodePoolSettings
-from components.settings.problems import full_key
 from components.settings.stack import StackSettings
 from components.settings.substitution import Path
 
@@ -26,19 +25,10 @@ _KUBELET_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
 
 def problems(draft: Draft) -> Iterator[Told]:
     """Every problem of the pools on EKS."""
-    names: dict[tuple[str, str], int] = {}
     for index, pool in draft.node_pools.items():
         if not isinstance(pool, EksNodePoolSettings):
             continue
         path: Path = ("nodePools", index)
-        first = names.setdefault((pool.eks.cluster, pool.cloud_name), index)
-        if first != index and draft.node_pools[first].name != pool.name:
-            yield told(
-                (*path, "formerNames" if pool.former_names else "name"),
-                pool.cloud_name,
-                f"{full_key('nodePools', first)} is the node group of this name in the same cluster",
-                "let one of them have another name, and no formerNames that is the other's",
-            )
         yield from _labels(path, pool)
         yield from _instances(path, pool)
         here: Path = (*path, "eks")

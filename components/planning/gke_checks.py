@@ -13,7 +13,6 @@ from components.settings.explain import closest
 from components.settings.gke_pool import GkeSettings
 from components.settings.node_pool import GkeNodePoolSettings
 from components.settings.run import RunSettings
-from components.settings.problems import full_key
 from components.settings.stack import StackSettings
 from components.settings.substitution import Path
 
@@ -104,18 +103,9 @@ DECIDED: provider_arguments.Decided = {
 
 def problems(draft: Draft) -> Iterator[Told]:
     """Every problem of the pools on GKE and of the runs on them."""
-    names: dict[str, int] = {}
     for index, pool in draft.node_pools.items():
         if isinstance(pool, GkeNodePoolSettings):
             path: Path = ("nodePools", index)
-            first = names.setdefault(pool.cloud_name, index)
-            if draft.node_pools[first].name != pool.name:
-                yield told(
-                    (*path, "formerNames" if pool.former_names else "name"),
-                    pool.cloud_name,
-                    f"{full_key('nodePools', first)} is the node pool of this name on GKE",
-                    "let one of them have another name, and no formerNames that is the other's",
-                )
             yield from _names(path, pool)
             yield from _zones((*path, "gke"), pool.gke)
             yield from _gpus(path, pool)

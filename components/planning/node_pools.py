@@ -41,6 +41,11 @@ class NodePoolPlan:
     """Names that the pool had before, oldest first."""
 
     @property
+    def first_name(self) -> str:
+        """The name that the pool had first: what is known by it elsewhere keeps it when the pool is renamed."""
+        return self.former_names[0] if self.former_names else self.name
+
+    @property
     def node_selector(self) -> dict[str, str]:
         """Node selector of the pool's Jobs."""
         return dict(self.labels)

@@ -57,6 +57,7 @@ def _pools(draft: Draft) -> Iterator[Told]:
     yield from _repeated(
         "nodePools", "name", ((index, pool.name) for index, pool in draft.node_pools.items())
     )
+    yield from _former_names(draft)
     for index, pool in draft.node_pools.items():
         for number, taint in enumerate(pool.startup_taints):
             # A node has one taint of a key and an effect.
@@ -99,6 +100,22 @@ def _pools(draft: Draft) -> Iterator[Told]:
                 f'it selects {nodes_twice} that pool "{first.name}" selects too',
                 "let every node belong to one pool",
             )
+
+
+def _former_names(draft: Draft) -> Iterator[Told]:
+    """What a pool had before can not be another one's now: both would be the same nodes."""
+    taken = {pool.name: full_key("nodePools", index, "name") for index, pool in draft.node_pools.items()}
+    for index, pool in draft.node_pools.items():
+        for number, name in enumerate(pool.former_names):
+            path: Path = ("nodePools", index, "formerNames", number)
+            if name in taken:
+                yield told(
+                    path,
+                    name,
+                    f"{taken[name]} is the same, and the nodes of one name can belong to one pool only",
+                    "remove it, or give the other pool another name",
+                )
+            taken.setdefault(name, full_key(*path))
 
 
 def _without_effect(settings: GpuOperatorSettings | JobSetSettings) -> list[str]:

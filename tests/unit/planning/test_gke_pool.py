@@ -326,8 +326,8 @@ def test_a_name_that_another_pool_has_on_gke_since_before_is_refused(on_gke: Pla
     with pytest.raises(SettingsError) as caught:
         on_gke(more_pools=(second,))
     (problem,) = caught.value.problems
-    assert (problem.key, problem.value) == ("holdfast:nodePools[1].formerNames", '"gpu"')
-    assert problem.reason == "holdfast:nodePools[0] is the node pool of this name on GKE"
+    assert (problem.key, problem.value) == ("holdfast:nodePools[1].formerNames[0]", '"gpu"')
+    assert problem.reason.startswith("holdfast:nodePools[0].name is the same")
 
 
 def test_a_renamed_pool_keeps_its_name_on_gke(on_gke: Plan) -> None:
