@@ -8,11 +8,18 @@ from pulumi_policy import EnforcementLevel, Policy, StackValidationPolicy
 
 from rules.chart_pins import CHART_PINNED, CRDS_FOLLOW_CHART
 from rules.checkpoints import CHECKPOINT_CLAIM, CHECKPOINT_VOLUME
+from rules.critical_pods import CRITICAL_PODS
 from rules.dra import PLUGIN_OR_DRA
 from rules.exceptions import SETTING
 from rules.gpu_requests import WHOLE_GPUS
 from rules.images import IMAGE_BY_DIGEST
-from rules.job_endings import FINISHED_JOB_STAYS, NO_DEADLINE, SIGNALS_ARRIVE, TIME_TO_SAVE
+from rules.job_endings import (
+    FINISHED_JOB_STAYS,
+    KUEUE_OWNS_SUSPEND,
+    NO_DEADLINE,
+    SIGNALS_ARRIVE,
+    TIME_TO_SAVE,
+)
 from rules.owners import SINGLE_OWNER
 from rules.pod_security import POD_SECURITY
 from rules.pool_images import DRIVER_VERSION_PINNED, GPU_POOL_IMAGE
@@ -21,7 +28,7 @@ from rules.privileges import GPU_POD_PRIVILEGES, GPUS_BY_REQUEST
 from rules.profiles import PROFILE_AGREEMENT
 from rules.quota_fit import QUOTA_FIT
 from rules.quota_keys import QUOTA_KEYS_ENFORCE
-from rules.retries import ONE_WRITER, PREEMPTION_NOT_COUNTED, SPOT_NEEDS_JOBSET
+from rules.retries import KILLS_COUNT, ONE_WRITER, PREEMPTION_NOT_COUNTED, SPOT_NEEDS_JOBSET
 from rules.runtime_classes import RUNTIME_CLASS_EXISTS
 from rules.sharing import SHARING_IS_NO_WALL
 from rules.stores import NO_FORCED_DESTROY, STATE_IS_PROTECTED, STORES_ARE_ENCRYPTED, STORES_ARE_PRIVATE
@@ -34,6 +41,7 @@ POLICIES: tuple[Policy, ...] = (
     GPU_POOL_IMAGE,
     DRIVER_VERSION_PINNED,
     POOL_TAINT_TOLERATED,
+    CRITICAL_PODS,
     RUNTIME_CLASS_EXISTS,
     PLUGIN_OR_DRA,
     CHART_PINNED,
@@ -50,11 +58,13 @@ POLICIES: tuple[Policy, ...] = (
     CHECKPOINT_CLAIM,
     ONE_WRITER,
     PREEMPTION_NOT_COUNTED,
+    KILLS_COUNT,
     SPOT_NEEDS_JOBSET,
     FINISHED_JOB_STAYS,
     TIME_TO_SAVE,
     NO_DEADLINE,
     SIGNALS_ARRIVE,
+    KUEUE_OWNS_SUSPEND,
     # What it can reach, and who can reach it
     POD_SECURITY,
     GPU_POD_PRIVILEGES,

@@ -56,7 +56,8 @@ def check_pins(resource: Resource, _config: Config) -> Iterator[Violation]:
         return
     is_now = f"{key} is '{text}', which takes whatever is newest in a range" if text else f"{key} is not set"
     yield Violation(
-        f"{resource.title} of chart '{reference}': {is_now}, so the next `pulumi up` can bring another version with"
+        f"{resource.title} of chart '{reference}': {is_now}, so the next `pulumi up` can bring another"
+        " version with"
         f" other defaults, while runs are under way. Set {key} to one version, such as v26.7.0."
     )
 
@@ -90,7 +91,8 @@ def check_crds(resources: Sequence[Resource], _config: Config) -> Iterator[Viola
 
 def _stale(install: Install) -> Iterator[str]:
     consequence = (
-        "so an upgrade of the chart keeps the old CRDs: new fields are silently dropped or the operator does not"
+        "so an upgrade of the chart keeps the old CRDs: new fields are silently dropped or the operator does"
+        " not"
         " start"
     )
     upgrade = install.setting("operator.upgradeCRD")
@@ -119,7 +121,8 @@ CRDS_FOLLOW_CHART = stack_policy(
     description="The GPU Operator's CRDs are refreshed when its chart is upgraded.",
     severity=Severity.MEDIUM,
     remediation=(
-        "Leave operator.upgradeCRD on and the chart's hooks and CRDs enabled (helm.v3.Release), or declare the"
+        "Leave operator.upgradeCRD on and the chart's hooks and CRDs enabled (helm.v3.Release), or declare"
+        " the"
         f" CustomResourceDefinition {_CLUSTER_POLICIES} of the same version in the program."
     ),
     check=check_crds,

@@ -20,13 +20,16 @@ _COUNTS_DEVICES = ".deviceclass.resource.k8s.io/devices"
 
 
 def check_dra(resources: Sequence[Resource], _config: Config) -> Iterator[Violation]:
-    """Claims of NVIDIA's device classes, the drivers that serve them, and the quotas that do not count them."""
+    """Claims of NVIDIA's device classes, the drivers that serve them, and the quotas that do not count"
+    " them."""
     for install in operator_charts(resources):
         by_driver = install.setting("gpuCluster.deployCR")
         if by_driver.value() in (True, "true") and install.effective("clusterPolicy.deployCR") is not False:
             yield Violation(
-                f"{install.title}: gpuCluster.deployCR and clusterPolicy.deployCR are both on: the first advertises GPUs"
-                " by a DRA driver, the second by the device plugin, and the chart refuses both. Set one of them to"
+                f"{install.title}: gpuCluster.deployCR and clusterPolicy.deployCR are both on: the first"
+                " advertises GPUs"
+                " by a DRA driver, the second by the device plugin, and the chart refuses both. Set one of"
+                " them to"
                 " false.",
                 install.resource.urn,
             )
@@ -78,8 +81,10 @@ def _check_drivers(resources: Sequence[Resource], claims: Sequence[Resource]) ->
             claim = next(claim for claim in claims if claim.cluster == cluster)
             yield Violation(
                 f"{claim.title} asks for the class {_device_class(claim)}, but {off[0].title} has"
-                " resources.gpus.enabled=false, so that no GPU is offered to claims. Ask for GPUs by resources.limits,"
-                " or let the DRA driver have them and set devicePlugin.enabled=false in the GPU Operator's values.",
+                " resources.gpus.enabled=false, so that no GPU is offered to claims. Ask for GPUs by"
+                " resources.limits,"
+                " or let the DRA driver have them and set devicePlugin.enabled=false in the GPU Operator's"
+                " values.",
                 claim.urn,
             )
 
@@ -103,8 +108,10 @@ def _check_pods(resources: Sequence[Resource], claims: Sequence[Resource]) -> It
                     claim = named.get((r.cluster, namespace, each[key].peek_text()))
                     if claim is not None:
                         yield Violation(
-                            f"{workload.title} asks for {asked[0]} by resources.limits and for a GPU of the class"
-                            f" {_device_class(claim)} by {claim.title}: it takes both, from two drivers that do not"
+                            f"{workload.title} asks for {asked[0]} by resources.limits and for a GPU of the"
+                            " class"
+                            f" {_device_class(claim)} by {claim.title}: it takes both, from two drivers that"
+                            " do not"
                             " know of each other. Keep one of them.",
                             r.urn,
                         )
@@ -117,7 +124,7 @@ def _wants(type_: str) -> bool:
 
 PLUGIN_OR_DRA = stack_policy(
     name="device-plugin-or-dra",
-    description="GPUs come by the device plugin or by dynamic resource allocation, and quotas count the one used.",
+    description="GPUs come by the device plugin or by resource claims, and quotas count the one in use.",
     severity=Severity.HIGH,
     remediation=(
         "Ask for GPUs in one way. With claims, switch the device plugin off for those nodes and cap them by"

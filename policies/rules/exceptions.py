@@ -33,7 +33,8 @@ _WHAT_TO_WRITE = '{"resource": "<name or URN, * for any text>", "reason": "<why>
 
 @dataclass(frozen=True)
 class Exemption:
-    """One exception in force or run out: `pattern` is of a name or URN, `expires` the last day that counts."""
+    """One exception in force or run out: `pattern` is of a name or URN, `expires` the last day that"
+    " counts."""
 
     pattern: str
     reason: str
@@ -57,7 +58,8 @@ class Exemptions:
         for each in self.written:
             if each.expires < today:
                 yield (
-                    f"the exception for '{each.pattern}' expired on {each.expires.isoformat()} ({each.reason})."
+                    f"the exception for '{each.pattern}' expired on {each.expires.isoformat()}"
+                    f" ({each.reason})."
                     " Correct the resource and remove the exception, or give it a new date"
                 )
 
@@ -86,7 +88,8 @@ def exemptions(config: Mapping[str, Any]) -> Exemptions:
         day = _day(texts["expires"])
         if day is None:
             problems.append(
-                f"{where}.expires is '{texts['expires']}', which is no date, so it excuses nothing. Write a day"
+                f"{where}.expires is '{texts['expires']}', which is no date, so it excuses nothing. Write a"
+                " day"
                 " as YYYY-MM-DD"
             )
             continue

@@ -1,6 +1,6 @@
 """The GPU node pools of the clouds, as far as their resources tell what the nodes bring.
 
-EKS node groups (also of aws-native and of Karpenter), GKE node pools (also inside a cluster), AKS agent pools.
+EKS node groups (also of aws-native and of Karpenter), GKE node pools (also in a cluster), AKS agent pools.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ADDED_BY_OTHERS = re.compile(
     r"(^|\.)(kubernetes\.io|k8s\.io|k8s\.aws|eks\.amazonaws\.com|cloud\.google\.com|kubernetes\.azure\.com"
     r"|nvidia\.com|karpenter\.sh|kubevirt\.io|topology\.\w+)/"
 )
-# Taints of new nodes that a CNI, a CSI driver or the cloud takes away by itself: they keep nobody out for long.
+# Taints of new nodes that a CNI, a CSI driver or the cloud takes away by itself: nobody waits for long.
 _UNTIL_READY = re.compile(r"not-ready$|uninitialized$|unregistered$")
 _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_SCHEDULE": "PreferNoSchedule"}
 
@@ -77,7 +77,7 @@ class Taint:
 class NodePool:
     """One pool of nodes with NVIDIA GPUs.
 
-    `image` is the cloud's word for the node image (amiType, imageType, "" when nothing tells), `cloud_cluster`
+    `image` is the cloud's word for the node image (amiType, imageType; "": nothing tells), `cloud_cluster`
     what tells pools of different clusters apart, `hidden` the unknown values that keep the rest from being
     known. `driver` is GKE's gpuDriverVersion or AKS's driver setting, with `driver_is_default` where the pool
     says nothing and the cloud decides.
@@ -105,7 +105,8 @@ class NodePool:
         return label is None or label.peek_text() != "false"
 
     def may_run(self, nodes: Sequence[Alternative], tolerations: View | None) -> bool:
-        """Whether a Pod with this node selection and these tolerations (None: any) can come to these nodes."""
+        """Whether a Pod with this node selection and these tolerations (None: any) can come to these"
+        " nodes."""
         if not any(all(self._may_have(need) for need in one) for one in nodes):
             return False
         return tolerations is None or not self.untolerated(tolerations)
@@ -177,7 +178,8 @@ def _pools_of(r: Resource, resources: Sequence[Resource]) -> Iterator[NodePool]:
 
 
 def _text_or_origin(r: Resource, key: str) -> str:
-    """What a pool names as its cluster: the last part of a name or id, or the cluster that it was made from."""
+    """What a pool names as its cluster: the last part of a name or id, or the cluster that it was made"
+    " from."""
     text = r.props[key].peek_text()
     if text:
         return text.rsplit("/", 1)[-1]
@@ -332,11 +334,15 @@ def _of_karpenter(r: Resource, resources: Sequence[Resource]) -> Iterator[NodePo
         None,
     )
     taints = spec["taints"]
+    # The nodes of EKS Auto Mode are Bottlerocket's, with driver, toolkit and device plugin. Source:
+    # Amazon EKS user guide, "Deploy an accelerated workload" (EKS Auto Mode).
+    auto = spec["nodeClassRef"]["group"].peek_text() == "eks.amazonaws.com"
+    by_class = _karpenter_image(node_class) if node_class else ""
     yield NodePool(
         platform="eks",
         resource=r,
         title=r.title,
-        image=_karpenter_image(node_class) if node_class else "",
+        image="BOTTLEROCKET_x86_64_NVIDIA" if auto else by_class,
         cloud_cluster="",
         cluster=r.cluster,
         labels=_labels(
@@ -350,6 +356,8 @@ def _of_karpenter(r: Resource, resources: Sequence[Resource]) -> Iterator[NodePo
 
 def _asks_for_nvidia(need: View) -> bool:
     key, operator = need["key"].peek_text() or "", need["operator"].peek_text()
+    # EKS Auto Mode has the same labels below a name of its own.
+    key = key.replace("eks.amazonaws.com/instance-", "karpenter.k8s.aws/instance-")
     values = [v.peek_text() or "" for v in need["values"].peek_elements()]
     if key.startswith("karpenter.k8s.aws/instance-gpu-"):
         return operator in ("Exists", "Gt", "In") and (not key.endswith("manufacturer") or "nvidia" in values)
@@ -381,7 +389,8 @@ def _labels(declared: View, more: Mapping[str, str]) -> dict[str, View]:
 
 
 def _taints(declared: View, startup: bool = False) -> Iterator[Taint]:
-    """The taints of a list of objects. A startup taint goes away before any Pod comes: it keeps nobody out."""
+    """The taints of a list of objects. A startup taint goes away before any Pod comes: it keeps nobody"
+    " out."""
     for each in [] if startup else declared.peek_elements():
         key, effect = each["key"].peek_text(), each["effect"].peek_text() or ""
         if key:

@@ -1,7 +1,7 @@
 """Reading the little YAML that a text in a ConfigMap has, as far as the rules need it.
 
-The pack has the SDK's packages only. Keys, their nesting by indentation and plain values are enough here; what
-is written in another way (JSON, flow style) gives no lines and therefore no violation.
+The pack has the SDK's packages only. Keys, their nesting by indentation and plain values are enough here;
+what is written in another way (JSON, flow style) gives no lines and therefore no violation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Pods against the Pod Security Standard that their namespace enforces: a refused Pod leaves a Job without any.
+"""Pods against the Pod Security Standard that their namespace enforces: refused, a Job has no Pod at all.
 
-Source: Kubernetes documentation, "Pod Security Standards". Only what Pods of the field touch is judged; AppArmor,
-SELinux types and sysctls are not.
+Source: Kubernetes documentation, "Pod Security Standards". Only what Pods of the field touch is judged;
+AppArmor, SELinux types and sysctls are not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _RESTRICTED_VOLUMES = frozenset(
 
 
 def check_pod_security(resources: Sequence[Resource], _config: Config) -> Iterator[Violation]:
-    """Every Pod template in a namespace of the stack that enforces a standard, and the GPU stack's own charts."""
+    """Every Pod template in a namespace of the stack that enforces a standard, and the GPU stack's own"
+    " charts."""
     enforced: dict[tuple[str, str], str] = {}
     for r in resources:
         if r.type == _NAMESPACE:
@@ -71,7 +72,8 @@ def check_pod_security(resources: Sequence[Resource], _config: Config) -> Iterat
 
 def _needs_privileges(title: str, urn: str, level: str) -> Violation:
     return Violation(
-        f"{title} has no Pods: its namespace enforces the Pod Security Standard '{level}', and drivers, toolkit and"
+        f"{title} has no Pods: its namespace enforces the Pod Security Standard '{level}', and drivers,"
+        " toolkit and"
         f" device plugin need the node. Set the label {ENFORCE_LABEL}: privileged on that Namespace.",
         urn,
     )
@@ -137,7 +139,8 @@ POD_SECURITY = stack_policy(
     description="Pods meet the Pod Security Standard that their namespace enforces.",
     severity=Severity.HIGH,
     remediation=(
-        f"Give the Pod what the standard wants, or the Namespace another label {ENFORCE_LABEL}: privileged for the"
+        f"Give the Pod what the standard wants, or the Namespace another label {ENFORCE_LABEL}: privileged"
+        " for the"
         " GPU Operator and device plugins, restricted for training."
     ),
     check=check_pod_security,

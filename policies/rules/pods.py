@@ -161,7 +161,8 @@ def note_if_gpu_is_hidden(workload: Workload) -> None:
 
 @cache
 def may_have_pods(type_: str) -> bool:
-    """Whether a resource of this type can describe Pods: the built-in kinds that do, and any custom resource."""
+    """Whether a resource of this type can describe Pods: the built-in kinds that do, and any custom"
+    " resource."""
     if not type_.startswith("kubernetes:"):
         return False
     kind = type_.rsplit(":", 1)[-1].removesuffix("Patch").removesuffix("List")

@@ -11,7 +11,8 @@ from rules.node_pools import NodePool, is_nvidia_instance, is_pool_type, node_po
 
 _ARM_FAMILIES = ("g5g", "p6e-gb")
 _NO_DRIVER = {
-    "AL2023": "NVIDIA has no driver image for Amazon Linux 2023 that the operator could install (gpu-operator#1492)",
+    "AL2023": "NVIDIA has no driver image for Amazon Linux 2023 that the operator could install"
+    " (gpu-operator#1492)",
     "AL2": "Amazon Linux 2 has had no node images since November 2025",
     "BOTTLEROCKET": "Bottlerocket's root file system is read-only, so that no driver can be installed later",
 }
@@ -35,12 +36,12 @@ def _problem_of(pool: NodePool) -> str | None:
         return None
     arm = any(name.startswith(_ARM_FAMILIES) for name in pool.instance_types)
     known = [name for name in pool.instance_types if name]
-    right = f"{'BOTTLEROCKET' if image.startswith('BOTTLEROCKET') else 'AL2023'}_{'ARM' if arm else 'x86'}_64_NVIDIA"
+    family = "BOTTLEROCKET" if image.startswith("BOTTLEROCKET") else "AL2023"
+    right = f"{family}_{'ARM' if arm else 'x86'}_64_NVIDIA"
     if image == "AL2_x86_64_GPU":
         return f"gets no more images: AWS ended Amazon Linux 2 for EKS in November 2025. Write {right}."
     if "NVIDIA" not in image:
-        family = image.split("_")[0]
-        why = _NO_DRIVER.get(family)
+        why = _NO_DRIVER.get(image.split("_")[0])
         gpus = next((name for name in known if is_nvidia_instance(name)), "")
         if why is None or not gpus:
             return None
@@ -55,14 +56,16 @@ def _problem_of(pool: NodePool) -> str | None:
 
 
 def check_versions(resources: Sequence[Resource], _config: Config) -> Iterator[Violation]:
-    """Pools whose driver comes with an image or from the cloud: the version of that is the driver's version."""
+    """Pools whose driver comes with an image or from the cloud: the version of that is the driver's"
+    " version."""
     for pool in node_pools(resources):
         for view in pool.hidden:
             view.note()
         missing = None if pool.hidden else _missing_version(pool)
         if missing:
             yield Violation(
-                f"{pool.title}: {missing}, so the driver's version changes when nodes are made anew. Set it, and change"
+                f"{pool.title}: {missing}, so the driver's version changes when nodes are made anew. Set it,"
+                " and change"
                 " it on purpose.",
                 pool.resource.urn,
             )
@@ -72,7 +75,8 @@ def _missing_version(pool: NodePool) -> str | None:
     props = pool.resource.props
     if pool.platform == "gke" and pool.driver_is_default:
         return (
-            "guestAccelerators[0].gpuDriverInstallationConfig.gpuDriverVersion is not set and what GKE does then depends"
+            "guestAccelerators[0].gpuDriverInstallationConfig.gpuDriverVersion is not set and what GKE does"
+            " then depends"
             " on its version"
         )
     if pool.platform != "eks" or "NVIDIA" not in pool.image or pool.resource.type.startswith("kubernetes:"):

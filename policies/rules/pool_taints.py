@@ -145,7 +145,8 @@ def _check_operands_against_nfd(install: Install) -> Iterator[Violation]:
                 continue
             if not any(tolerates(each, taint) for each in other.peek_elements()):
                 yield Violation(
-                    f"{install.title}: {_OPERANDS_KEY if where == _NFD_KEY else _NFD_KEY} has {taint.text}, but"
+                    f"{install.title}: {_OPERANDS_KEY if where == _NFD_KEY else _NFD_KEY} has {taint.text},"
+                    " but"
                     f" {where} has not, so {what} never run on nodes with that taint and no GPU of"
                     f" theirs can be used. Add {_toleration(taint)} to {where}.",
                     install.resource.urn,
@@ -153,7 +154,8 @@ def _check_operands_against_nfd(install: Install) -> Iterator[Violation]:
 
 
 def _is_of_gpu_nodes(toleration: View) -> bool:
-    """NFD runs on other nodes too; and that it keeps the chart's own toleration of nvidia.com/gpu says little."""
+    """NFD runs on other nodes too; and that it keeps the chart's own toleration of nvidia.com/gpu says"
+    " little."""
     return toleration["key"].peek_text() != _GPU["key"] and tolerated_gpu_taint(toleration) is not None
 
 
@@ -191,7 +193,8 @@ def _check_pods(resources: Sequence[Resource], pools: Sequence[NodePool]) -> Ite
 
 
 def _missing(pool: NodePool, spec: View) -> list[Taint]:
-    """EKS and GKE add the toleration of a taint that is named as the resource (ExtendedResourceToleration)."""
+    """EKS and GKE add the toleration of a taint that is named as the resource"
+    " (ExtendedResourceToleration)."""
     asked: set[str] = set()
     for container in spec["containers"].peek_elements():
         asked |= gpu_names(container)[0]

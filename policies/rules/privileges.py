@@ -17,8 +17,8 @@ _CAPABILITIES = frozenset(
     {"ALL", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "SYS_BOOT", "DAC_READ_SEARCH", "BPF"}
 )
 _WHOLE_NODE = re.compile(
-    r"/|/(etc|root|boot|proc|dev)(/?$|/(kubernetes|shadow|passwd|ssh|cni)(/.*)?)|/(var/)?run/(docker|crio|containerd)"
-    r"[\w./\-]*|/var/lib/(kubelet|docker|containerd|etcd)(/.*)?"
+    r"/|/(etc|root|boot|proc|dev)(/?$|/(kubernetes|shadow|passwd|ssh|cni)(/.*)?)"
+    r"|/(var/)?run/(docker|crio|containerd)[\w./\-]*|/var/lib/(kubelet|docker|containerd|etcd)(/.*)?"
 )
 _DEVICE = re.compile(r"/dev/nvidia[\w\-]*|/dev/dxg")
 _VISIBLE = "NVIDIA_VISIBLE_DEVICES"
@@ -47,7 +47,8 @@ def _problems(workload: Workload) -> Iterator[str]:
         path = volume["hostPath"]["path"].value()
         if isinstance(path, str) and _WHOLE_NODE.fullmatch(path):
             yield (
-                f", volume '{volume['name'].peek_text()}': hostPath {path} gives it the node, and with that every"
+                f", volume '{volume['name'].peek_text()}': hostPath {path} gives it the node, and with that"
+                " every"
                 " other Pod's data and tokens. Remove the volume; for data use a PersistentVolumeClaim."
             )
     for container in workload.containers():
@@ -55,7 +56,8 @@ def _problems(workload: Workload) -> Iterator[str]:
         where = f", container '{container.name}'"
         if security["privileged"].value() is True:
             yield (
-                f"{where}: privileged: true shows it every GPU of the node, whatever it asked for, and gives it"
+                f"{where}: privileged: true shows it every GPU of the node, whatever it asked for, and gives"
+                " it"
                 " the node. Remove it; the GPU comes by resources.limits."
             )
         added = {
@@ -63,11 +65,12 @@ def _problems(workload: Workload) -> Iterator[str]:
             for name in security["capabilities"]["add"].elements()
         }
         for name in sorted(added & _CAPABILITIES):
-            yield f"{where}: capability {name} is as good as the node itself. Remove it from capabilities.add."
+            yield f"{where}: capability {name} is the node itself. Remove it from capabilities.add."
 
 
 def check_by_request(resource: Resource, _config: Config) -> Iterator[Violation]:
-    """Every Pod, whether it asks for GPUs or not, but those of DaemonSets and of the cluster's own services."""
+    """Every Pod, whether it asks for GPUs or not, but those of DaemonSets and of the cluster's own"
+    " services."""
     for workload in workloads(resource):
         if workload.kind == "DaemonSet":
             continue
@@ -81,7 +84,8 @@ def _past_the_plugin(workload: Workload) -> Iterator[str]:
         path = volume["hostPath"]["path"].peek_text() or ""
         if _DEVICE.fullmatch(path):
             yield (
-                f", volume '{volume['name'].peek_text()}': hostPath {path} takes a GPU that the device plugin gives"
+                f", volume '{volume['name'].peek_text()}': hostPath {path} takes a GPU that the device plugin"
+                " gives"
                 " to others too. Remove the volume, and set resources.limits nvidia.com/gpu."
             )
     for container in workload.containers():
@@ -89,7 +93,8 @@ def _past_the_plugin(workload: Workload) -> Iterator[str]:
             value = variable["value"]
             if variable["name"].peek_text() == _VISIBLE and _takes_devices(value):
                 yield (
-                    f", container '{container.name}': {_VISIBLE}={value.peek_text()} takes GPUs that the device"
+                    f", container '{container.name}': {_VISIBLE}={value.peek_text()} takes GPUs that the"
+                    " device"
                     " plugin gives to others too: it wins over what the plugin sets. Remove the variable, and"
                     " set resources.limits nvidia.com/gpu."
                 )

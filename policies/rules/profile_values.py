@@ -29,8 +29,8 @@ def judge_values(
     name: str, install: Install, pool: str = "", handlers_are_known: bool = True
 ) -> Iterator[Violation]:
     """Every value of an operator that disagrees with the row `name`; `pool` is the node pool that the row
-    was told by, if it was one. `handlers_are_known`: without the operator's toolkit no node of the profile has
-    CDI handlers, for certain.
+    was told by, if it was one. `handlers_are_known`: without the operator's toolkit no node of the profile
+    has CDI handlers, for certain.
     """
     urn = install.resource.urn
     refused = list(judge_name(name, urn))
@@ -146,7 +146,8 @@ def judge_others(
             continue
         yield Violation(
             f"{owner.title} brings a {LAYERS[owner.layer]}, but on nodes of profile"
-            f" '{profile.name}'{f' ({pool})' if pool else ''} it belongs to: {holder}. {profile.reason} Remove"
+            f" '{profile.name}'{f' ({pool})' if pool else ''} it belongs to: {holder}. {profile.reason}"
+            " Remove"
             f" {owner.title}, or correct the node profile.",
             owner.urn,
         )

@@ -1,7 +1,7 @@
 """The GPU Operator's values agree with the node profile: the row of the ownership table for these nodes.
 
-The profile comes from the clouds' node pools, whose resources show what the nodes bring. Nothing shows that of
-a self-managed node: there the pack's configuration says it, or a label of the operator's Namespace.
+The profile comes from the clouds' node pools, whose resources show what the nodes bring. Nothing shows that
+of a self-managed node: there the pack's configuration says it, or a label of the operator's Namespace.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def _judge_operators(
             yield Violation(
                 f"{first.title} (profile '{name}': {_owners_in_words(name)}) and {pool.title} (profile"
                 f" '{other}': {_owners_in_words(other)}) are served by one operator,"
-                f" {found[0].title}, whose settings are the same for all nodes. Give the pools the same kind of"
+                f" {found[0].title}, whose settings are the same for all nodes. Give the pools the same kind"
+                " of"
                 " image, keep the operator off one of them by the node label"
                 ' nvidia.com/gpu.deploy.operands: "false", or use a cluster of its own for it.',
                 pool.resource.urn,

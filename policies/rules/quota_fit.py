@@ -1,9 +1,10 @@
-"""What a workload asks for fits the quotas of its namespace: over quota it has no Pod, and only events say so."""
+"""What a workload asks for fits the quotas of its namespace: over quota it has no Pod, and only events say"
+" so."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -17,6 +18,7 @@ from rules.quota_keys import QUOTA
 from rules.views import View
 
 _LIMIT_RANGE = "kubernetes:core/v1:LimitRange"
+_KUEUE = "kubernetes:kueue.x-k8s.io/"
 _COMPUTE = ("requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
 # A bare name is the request of it. Source: Kubernetes documentation, "Resource Quotas".
 _ALIASES = {"cpu": "requests.cpu", "memory": "requests.memory"}
@@ -27,8 +29,8 @@ Amounts = dict[str, Decimal]
 
 @dataclass
 class _Asked:
-    """What one object asks for: `one` is its largest Pod by quota key, `amounts` all Pods that it wants at the
-    same time, `missing` the compute keys that a container does not state.
+    """What one object asks for: `one` is its largest Pod by quota key, `amounts` all Pods that it wants at
+    the same time, `missing` the compute keys that a container does not state.
     """
 
     title: str
@@ -55,6 +57,7 @@ def check_quota_fit(resources: Sequence[Resource], _config: Config) -> Iterator[
                 quotas[where].append(r)
     if not quotas:
         return
+    yield from _check_queues(resources, quotas)
     for r in resources:
         if r.type in (QUOTA, _LIMIT_RANGE):
             continue
@@ -66,6 +69,51 @@ def check_quota_fit(resources: Sequence[Resource], _config: Config) -> Iterator[
         if asked is not None:
             for quota in quotas[where]:
                 yield from _compare(asked, quota, where in ranged)
+
+
+def _check_queues(
+    resources: Sequence[Resource], quotas: Mapping[tuple[str, str], Sequence[Resource]]
+) -> Iterator[Violation]:
+    """Kueue admits by its own quota and does not look at a ResourceQuota (kueue#696): that must not be"
+    " smaller."""
+    queues = {
+        (r.cluster, r.props["metadata"]["name"].peek_text()): r
+        for r in resources
+        if r.type.startswith(_KUEUE) and r.kind == "ClusterQueue"
+    }
+    for r in resources:
+        if not r.type.startswith(_KUEUE) or r.kind != "LocalQueue":
+            continue
+        queue = queues.get((r.cluster, r.props["spec"]["clusterQueue"].peek_text()))
+        namespace = r.props["metadata"]["namespace"].peek_text() or "default"
+        if queue is None:
+            continue
+        nominal = _nominal(queue)
+        for quota in quotas.get((r.cluster, namespace), ()):
+            hard = quota.props["spec"]["hard"]
+            for name, amount in nominal.items():
+                limit = parse(hard[f"requests.{name}"].value())
+                if limit is not None and amount > limit:
+                    yield Violation(
+                        f"{queue.title} admits {name}: {_plain(amount)} in namespace '{namespace}'"
+                        f" ({r.title}), but"
+                        f" {quota.title} allows {_plain(limit)} there: admitted runs get no Pods. Raise the"
+                        " quota to at"
+                        " least what the queue can admit, or leave the resource out of it.",
+                        quota.urn,
+                    )
+
+
+def _nominal(queue: Resource) -> Amounts:
+    """What a ClusterQueue admits by its own, of resources that are no cpu and memory."""
+    found: Amounts = defaultdict(Decimal)
+    for group in queue.props["spec"]["resourceGroups"].elements():
+        for flavor in group["flavors"].elements():
+            for each in flavor["resources"].elements():
+                name, amount = each["name"].text(), parse(each["nominalQuota"].value())
+                if name and "/" in name and amount is not None:
+                    found[name] += amount
+    return found
 
 
 def _compare(asked: _Asked, quota: Resource, has_defaults: bool) -> Iterator[Violation]:
@@ -81,7 +129,8 @@ def _compare(asked: _Asked, quota: Resource, has_defaults: bool) -> Iterator[Vio
                 over.append(f"{key}: {_plain(amount)} of {show(hard[key].peek())}")
         if over:
             yield Violation(
-                f"{asked.title} {what} than {quota.title} allows in its namespace ({'; '.join(over)}). Ask for"
+                f"{asked.title} {what} than {quota.title} allows in its namespace ({'; '.join(over)}). Ask"
+                " for"
                 " less, or raise the quota.",
                 asked.urn,
             )
@@ -89,7 +138,8 @@ def _compare(asked: _Asked, quota: Resource, has_defaults: bool) -> Iterator[Vio
     needed = {_ALIASES.get(key, key) for key in hard.peek_keys()} & asked.missing
     if needed and not has_defaults:
         yield Violation(
-            f"{asked.title} has no Pod: {quota.title} counts {', '.join(sorted(needed))}, so that every container"
+            f"{asked.title} has no Pod: {quota.title} counts {', '.join(sorted(needed))}, so that every"
+            " container"
             " of the namespace must state it, and one of this workload does not. Set it in the container's"
             " resources, or add a LimitRange with defaults to the namespace.",
             asked.urn,
@@ -147,7 +197,8 @@ def _count(view: View, asked: _Asked) -> int:
 
 
 def _of_pod(workload: Workload, asked: _Asked) -> Amounts:
-    """A Pod's amounts as the quota counts them: all containers, or one init container if that asks for more."""
+    """A Pod's amounts as the quota counts them: all containers, or one init container if that asks for"
+    " more."""
     together: Amounts = defaultdict(Decimal)
     largest: Amounts = defaultdict(Decimal)
     for group in ("containers", "initContainers"):

@@ -15,7 +15,7 @@ from rules.views import View
 QUOTA = "kubernetes:core/v1:ResourceQuota"
 _LIMIT_RANGE = "kubernetes:core/v1:LimitRange"
 _CLUSTER_QUEUE = re.compile(r"kubernetes:kueue\.x-k8s\.io/\w+:ClusterQueue")
-# Almost the name that the device plugin advertises; MIG slices are mig-1g.10gb, with a point before the memory.
+# Almost the name that the device plugin advertises; MIG slices have a point before the memory: mig-1g.10gb.
 _ALMOST_GPU = re.compile(r"nvidia\.com/gpus?|nvidia\.com/nvidia-gpu|nvidia\.com/gpu-count", re.IGNORECASE)
 _MIG = re.compile(r"nvidia\.com/mig-(\d+c\.)?\d+g\.\d+gb(\.me(\.all|-all)?|-me|\.gfx)?(\.shared)?")
 # These scopes look at a Pod's deadline or class of service, which a GPU has no part in.
@@ -45,7 +45,7 @@ def problem_of_key(key: str) -> str | None:
     if prefix == "limits.":
         return f"Kubernetes counts extended resources by requests only. Write requests.{name}"
     if not prefix:
-        return f"without the prefix `requests.` Kubernetes stores the line and counts nothing. Write requests.{name}"
+        return f"without `requests.` Kubernetes stores the line and counts nothing. Write requests.{name}"
     return None
 
 
@@ -83,7 +83,8 @@ def _check_quota(resource: Resource) -> Iterator[Violation]:
     partial = [scope for scope in scopes if scope in _SCOPES]
     if of_gpus and partial:
         yield Violation(
-            f"{resource.title}: {of_gpus[0]} is capped in the scope {partial[0]} only, and Pods outside of it use"
+            f"{resource.title}: {of_gpus[0]} is capped in the scope {partial[0]} only, and Pods outside of it"
+            " use"
             " GPUs without a limit. Put the GPUs into a quota without scopes."
         )
 
@@ -94,7 +95,8 @@ def _check_limit_range(resource: Resource) -> Iterator[Violation]:
             for key in limit[section].keys():
                 if is_gpu(key):
                     yield Violation(
-                        f"{resource.title}: {section}.{key} gives a GPU to every container of the namespace that"
+                        f"{resource.title}: {section}.{key} gives a GPU to every container of the namespace"
+                        " that"
                         " asks for none, sidecars too. Remove the line; whoever needs a GPU asks for it."
                     )
 
@@ -107,7 +109,8 @@ def _check_queue(resource: Resource) -> Iterator[Violation]:
             right = _right_name(bare)
             if right is not None and (bare != name or right != bare):
                 yield Violation(
-                    f"{resource.title}: coveredResources has {name}, which no Pod asks for, so the queue counts no"
+                    f"{resource.title}: coveredResources has {name}, which no Pod asks for, so the queue"
+                    " counts no"
                     f" GPU. Write {right}, as in a container's resources."
                 )
 
@@ -127,7 +130,8 @@ QUOTA_KEYS_ENFORCE = resource_policy(
     severity=Severity.HIGH,
     remediation=(
         "In a ResourceQuota write requests.nvidia.com/gpu (requests.nvidia.com/gpu.shared for renamed"
-        " time-slices, requests.nvidia.com/mig-1g.10gb for slices), without scopes; in Kueue's ClusterQueue the"
+        " time-slices, requests.nvidia.com/mig-1g.10gb for slices), without scopes; in Kueue's ClusterQueue"
+        " the"
         " resource's name alone; in a LimitRange nothing about GPUs."
     ),
     check=check_quota_keys,

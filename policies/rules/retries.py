@@ -15,6 +15,9 @@ from rules.views import View
 PREEMPTED = 75
 """Exit code of our supervisor: SIGTERM came, and the state is safe. A Pod that somebody deletes has no
 DisruptionTarget (karpenter#3218), so this code alone tells its end from a failure."""
+_KILLED = 137
+_ENDED = (143, _KILLED)
+"""What a container ends with that SIGTERM, or SIGKILL after it, has ended."""
 _UNCOUNTED = frozenset({"RestartJobSetAndIgnoreMaxRestarts", "RestartJobAndIgnoreMaxRestarts"})
 _BY_POLICY = "PodFailurePolicy"
 _BY_BACKOFF = "BackoffLimitExceeded"
@@ -46,7 +49,8 @@ def _restarts_in_place(job: Job) -> str | None:
 
 
 def _of_job(job: Job) -> str | None:
-    ignored = [rule for rule in rules_of(job) if rule["action"].text() == "Ignore"]
+    rules = rules_of(job)
+    ignored = [rule for rule in rules if rule["action"].text() == "Ignore"]
     if job.spec["podFailurePolicy"]["rules"].unknown:
         return None
     if not any(is_on_disruption(rule) for rule in ignored):
@@ -54,6 +58,19 @@ def _of_job(job: Job) -> str | None:
             "a preempted Pod counts against backoffLimit, so nodes that go away end the run. Add the rule"
             " {action: Ignore, onPodConditions: [{type: DisruptionTarget}]} to podFailurePolicy."
         )
+    first = next(rule for rule in ignored if is_on_disruption(rule))
+    for rule in rules[: next(i for i, rule in enumerate(rules) if rule.path == first.path)]:
+        code = next(
+            (code for code in _ENDED if rule["action"].text() != "Ignore" and matches_code(rule, code)), None
+        )
+        if code is not None:
+            return (
+                f"the rule {rule['action'].peek_text()} on exit codes stands before the one that ignores"
+                " disruptions"
+                f" and matches {code}, with which a preempted container ends: the first rule that matches"
+                " decides."
+                " Put the rule on DisruptionTarget first in podFailurePolicy."
+            )
     if is_ours(job.workload) and not any(matches_code(rule, PREEMPTED) for rule in ignored):
         return (
             f"exit code {PREEMPTED} (preempted, the state is safe) counts against backoffLimit, and a Pod"
@@ -134,6 +151,36 @@ def check_spot(resource: Resource, _config: Config) -> Iterator[Violation]:
                 " Holdfast: controller: jobset)."
             )
 
+
+def check_kills_count(resource: Resource, _config: Config) -> Iterator[Violation]:
+    """Every Job that asks for GPUs or is ours; `Ignore` on exit codes, by which an out-of-memory kill is"
+    " ignored."""
+    for job in jobs(resource):
+        if not may_be_in_scope(job.workload):
+            continue
+        for rule in rules_of(job):
+            if rule["action"].text() == "Ignore" and matches_code(rule, _KILLED) and in_scope(job.workload):
+                yield Violation(
+                    f"{job.title} ignores exit code {_KILLED}: a container that ran out of memory ends with"
+                    " it too, so"
+                    " the Job starts it again for ever and never fails. Ignore the condition DisruptionTarget"
+                    " instead,"
+                    " and take 137 out of the exit codes."
+                )
+
+
+KILLS_COUNT = resource_policy(
+    name="kills-count",
+    description="A Job does not ignore that its program ran out of memory.",
+    severity=Severity.MEDIUM,
+    remediation=(
+        "Tell preemptions by the condition DisruptionTarget, or by an exit code that the program alone uses,"
+        " never by"
+        f" {_KILLED}."
+    ),
+    check=check_kills_count,
+    wants=may_have_pods,
+)
 
 PREEMPTION_NOT_COUNTED = resource_policy(
     name="preemption-not-counted",

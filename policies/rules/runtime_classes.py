@@ -16,9 +16,7 @@ _BY_CDI = frozenset({"nvidia-cdi", "nvidia-legacy"})
 
 
 def check_runtime_classes(resources: Sequence[Resource], _config: Config) -> Iterator[Violation]:
-    """NVIDIA's classes on clusters for which the stack declares a GPU Operator: only there it is known who makes
-    which.
-    """
+    """NVIDIA's classes on clusters with a GPU Operator in the stack: there it is known who makes which."""
     found = installs(resources)
     for cluster in sorted({install.resource.cluster for install in found}):
         here = [install for install in found if install.resource.cluster == cluster]
@@ -46,7 +44,8 @@ def _check_second_makers(install: Install, classes: Sequence[Resource]) -> Itera
             name == made or (name in _BY_CDI and install.effective("cdi.enabled") is True)
         ):
             yield Violation(
-                f"{r.title} is made by {install.title} too, and the two overwrite each other. Remove this one, or"
+                f"{r.title} is made by {install.title} too, and the two overwrite each other. Remove this"
+                " one, or"
                 " choose another name for it.",
                 r.urn,
             )
@@ -69,7 +68,8 @@ def _problem_of(name: str, install: Install) -> str | None:
         return f"exists nowhere: with cdi.enabled=false {install.title} makes '{made}' only. Write '{made}'."
     if toolkit is False:
         return (
-            f"has no handler on the nodes: {install.title} makes the class, but with toolkit.enabled=false nobody"
+            f"has no handler on the nodes: {install.title} makes the class, but with toolkit.enabled=false"
+            " nobody"
             f" configures the runtime for it, and the Pod never starts. Write '{made}'."
         )
     return None
@@ -80,7 +80,8 @@ RUNTIME_CLASS_EXISTS = stack_policy(
     description="Pods name a RuntimeClass that somebody makes and that their nodes have a handler for.",
     severity=Severity.HIGH,
     remediation=(
-        "Write the value of the operator's operator.runtimeClass (nvidia by default). nvidia-cdi and nvidia-legacy"
+        "Write the value of the operator's operator.runtimeClass (nvidia by default). nvidia-cdi and"
+        " nvidia-legacy"
         " work only where the operator's own toolkit configures the runtime."
     ),
     check=check_runtime_classes,

@@ -24,7 +24,8 @@ _KINDS = {"timeSlicing": "time-slicing", "mps": "MPS"}
 
 @dataclass(frozen=True)
 class _Sharing:
-    """GPUs of a cluster that several Pods use at once: `renamed` if they are advertised as nvidia.com/gpu.shared."""
+    """GPUs of a cluster that several Pods use at once: `renamed` if they are advertised as"
+    " nvidia.com/gpu.shared."""
 
     cluster: str
     urn: str
@@ -34,7 +35,8 @@ class _Sharing:
 
 
 def check_sharing(resources: Sequence[Resource], _config: Config) -> Iterator[Violation]:
-    """The device plugin's configurations, GKE's sharing pools, quotas of several namespaces, and MIG requests."""
+    """The device plugin's configurations, GKE's sharing pools, quotas of several namespaces, and MIG"
+    " requests."""
     found = []
     for r in resources:
         for text in _texts(r):
@@ -83,7 +85,8 @@ def _misplaced(r: Resource, lines: Sequence[Line]) -> Iterator[Violation]:
             ("sharing", "mps"),
         ):
             yield Violation(
-                f"{r.title}: renameByDefault stands below '{'.'.join(line.path[:-1]) or 'the top'}', where the device"
+                f"{r.title}: renameByDefault stands below '{'.'.join(line.path[:-1]) or 'the top'}', where"
+                " the device"
                 " plugin does not read it, so the shared GPUs keep the name nvidia.com/gpu. Put it below"
                 " sharing.timeSlicing.",
                 r.urn,
@@ -113,8 +116,10 @@ def _check_quotas(resources: Sequence[Resource], found: Sequence[_Sharing]) -> I
             names = sorted(tenants)
             yield Violation(
                 f"{sharing.title} shares GPUs by {sharing.kind} between the tenants {' and '.join(names[:2])}"
-                f"{' and others' if len(names) > 2 else ''}, which have quotas of their own: on a shared GPU one"
-                " tenant's program can use up the memory or end the work of another. Give every tenant whole GPUs,"
+                f"{' and others' if len(names) > 2 else ''}, which have quotas of their own: on a shared GPU"
+                " one"
+                " tenant's program can use up the memory or end the work of another. Give every tenant whole"
+                " GPUs,"
                 " and share only inside one namespace.",
                 sharing.urn,
             )
@@ -151,15 +156,18 @@ def _check_slices(resources: Sequence[Resource]) -> Iterator[Violation]:
             if slices and r.cluster in single:
                 install, strategy = single[r.cluster]
                 yield Violation(
-                    f"{workload.title} asks for {slices[0]}, which no node has: {install.title} has mig.strategy"
-                    f" {strategy}, with which slices are advertised as nvidia.com/gpu. Set mig.strategy=mixed, or ask"
+                    f"{workload.title} asks for {slices[0]}, which no node has: {install.title} has"
+                    " mig.strategy"
+                    f" {strategy}, with which slices are advertised as nvidia.com/gpu. Set"
+                    " mig.strategy=mixed, or ask"
                     " for nvidia.com/gpu.",
                     r.urn,
                 )
             amount = parse(asked.get("nvidia.com/gpu"))
             if workload.spec["nodeSelector"][_GKE_SHARING].peek_text() and amount is not None and amount > 1:
                 yield Violation(
-                    f"{workload.title} asks for {amount} GPUs on nodes that share GPUs ({_GKE_SHARING}): GKE admits 1"
+                    f"{workload.title} asks for {amount} GPUs on nodes that share GPUs ({_GKE_SHARING}): GKE"
+                    " admits 1"
                     " there. Ask for 1, or for nodes that do not share.",
                     r.urn,
                 )
@@ -175,7 +183,8 @@ SHARING_IS_NO_WALL = stack_policy(
     description="Shared GPUs have the name that is advertised, and do not stand between tenants.",
     severity=Severity.HIGH,
     remediation=(
-        "Share GPUs inside one namespace only; renameByDefault stands below sharing.timeSlicing, and quotas then name"
+        "Share GPUs inside one namespace only; renameByDefault stands below sharing.timeSlicing, and quotas"
+        " then name"
         " requests.nvidia.com/gpu.shared. MIG slices by their own names need mig.strategy=mixed."
     ),
     check=check_sharing,

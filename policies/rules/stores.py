@@ -19,7 +19,8 @@ _TRAINING = re.compile(r"checkpoint|ckpt|model|weight|train|dataset|artifact|exp
 # Sources of types and properties: the schemas of pulumi-aws 7.51, pulumi-gcp 10.2, azure-native 3.
 _BUCKETS = frozenset(
     {
-        "aws:s3/bucket:Bucket", "aws:s3/bucketV2:BucketV2", "aws-native:s3:Bucket", "gcp:storage/bucket:Bucket",
+        "aws:s3/bucket:Bucket", "aws:s3/bucketV2:BucketV2", "aws-native:s3:Bucket","
+        " "gcp:storage/bucket:Bucket",
     }
 )  # fmt: skip
 _S3_ACLS = frozenset({"aws:s3/bucketAcl:BucketAcl", "aws:s3/bucketAclV2:BucketAclV2"})
@@ -64,7 +65,8 @@ def check_public(resources: Sequence[Resource], _config: Config) -> Iterator[Vio
         opened = next(_openings(r), None)
         if opened:
             yield Violation(
-                f"{r.title} {opened}, so anybody can read checkpoints and models, or replace them by others that the"
+                f"{r.title} {opened}, so anybody can read checkpoints and models, or replace them by others"
+                " that the"
                 " next run then loads. Remove it, and give access to the run's own identity.",
                 r.urn,
             )
@@ -133,7 +135,8 @@ def _is_open_policy(policy: View) -> bool:
 
 
 def check_encryption(resource: Resource, _config: Config) -> Iterator[Violation]:
-    """Filesystems and disks that are not encrypted unless one says so. FSx, Google and Azure always encrypt."""
+    """Filesystems and disks that are not encrypted unless one says so. FSx, Google and Azure always"
+    " encrypt."""
     props = resource.props
     if resource.type in _EFS or resource.type == _EBS:
         encrypted = props["encrypted"]
@@ -141,20 +144,23 @@ def check_encryption(resource: Resource, _config: Config) -> Iterator[Violation]
         if encrypted.value() is not True and not encrypted.unknown and not props["kmsKeyId"].exists:
             shown = "is false" if encrypted.exists else "is not set, which means false"
             yield Violation(
-                f"{resource.title}: encrypted {shown}, and checkpoints and data lie in the clear. Set encrypted: true"
+                f"{resource.title}: encrypted {shown}, and checkpoints and data lie in the clear. Set"
+                " encrypted: true"
                 " (a filesystem can not be encrypted later)."
             )
     elif resource.type == _STORAGE_CLASS:
         if props["parameters"]["encrypted"].value() in ("false", False):
             yield Violation(
-                f"{resource.title}: parameters.encrypted is false, and what claims of this class hold lies in the"
+                f"{resource.title}: parameters.encrypted is false, and what claims of this class hold lies in"
+                " the"
                 ' clear. Set it to "true".'
             )
     elif resource.type == _VOLUME:
         transit = props["spec"]["csi"]["volumeAttributes"]["encryptInTransit"]
         if transit.value() in ("false", False):
             yield Violation(
-                f"{resource.title}: encryptInTransit is false, and checkpoints cross the network in the clear. Remove"
+                f"{resource.title}: encryptInTransit is false, and checkpoints cross the network in the"
+                " clear. Remove"
                 " it: the EFS driver encrypts unless told not to."
             )
 
@@ -164,7 +170,8 @@ def check_forced_destroy(resource: Resource, _config: Config) -> Iterator[Violat
     if resource.type in _BUCKETS and _is_of_training(resource):
         if resource.props["forceDestroy"].value() is True:
             yield Violation(
-                f"{resource.title}: forceDestroy is true, so a destroy or a replacement deletes every checkpoint in"
+                f"{resource.title}: forceDestroy is true, so a destroy or a replacement deletes every"
+                " checkpoint in"
                 " it. Remove it; an empty bucket can be destroyed without."
             )
 
@@ -178,7 +185,8 @@ def check_protection(resource: Resource, _config: Config) -> Iterator[Violation]
     if resource.protect or any(each.value() is True or each.unknown for each in own):
         return
     yield Violation(
-        f"{resource.title} holds state, but a destroy or a replacement deletes it. Set the resource option protect: true"
+        f"{resource.title} holds state, but a destroy or a replacement deletes it. Set the resource option"
+        " protect: true"
         " (with retainOnDelete, which policies do not see, make an exception for it)."
     )
 
@@ -197,7 +205,8 @@ STORES_ARE_PRIVATE = stack_policy(
     description="Buckets with checkpoints, models or training data are not open to everybody.",
     severity=Severity.CRITICAL,
     remediation=(
-        "Remove public ACLs, policies and members, leave all four public access blocks on, and give access to the"
+        "Remove public ACLs, policies and members, leave all four public access blocks on, and give access to"
+        " the"
         " run's own identity (EKS Pod Identity or IRSA, workload identity)."
     ),
     check=check_public,

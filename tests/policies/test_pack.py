@@ -21,6 +21,7 @@ EXPECTED = {
     "gpu-pool-image": ("stack", "high"),
     "driver-version-pinned": ("stack", "low"),
     "pool-taint-tolerated": ("stack", "high"),
+    "critical-pods-admitted": ("stack", "medium"),
     "runtime-class-exists": ("stack", "high"),
     "device-plugin-or-dra": ("stack", "high"),
     "chart-pinned": ("resource", "medium"),
@@ -35,11 +36,13 @@ EXPECTED = {
     "checkpoint-claim": ("stack", "critical"),
     "one-writer": ("resource", "critical"),
     "preemption-not-counted": ("resource", "high"),
+    "kills-count": ("resource", "medium"),
     "spot-without-delay": ("resource", "medium"),
     "finished-job-stays": ("resource", "medium"),
     "time-to-save": ("resource", "high"),
     "no-deadline-for-attempts": ("resource", "medium"),
     "signals-arrive": ("resource", "medium"),
+    "queue-owns-suspend": ("resource", "medium"),
     "pod-security-admission": ("stack", "high"),
     "gpu-pod-privileges": ("resource", "high"),
     "gpus-by-request": ("resource", "high"),
@@ -50,9 +53,11 @@ EXPECTED = {
 }
 ADVISORY = {
     "driver-version-pinned",
+    "critical-pods-admitted",
     "spot-without-delay",
     "no-deadline-for-attempts",
     "signals-arrive",
+    "queue-owns-suspend",
     "state-is-protected",
 }
 
