@@ -174,7 +174,7 @@ def overridden(row: Profile, override: OwnershipOverride) -> Profile:
         owners=owners,
         values=values,
         runtime_class=row.runtime_class or (name if needs_handler else None),
-        created_runtime_classes=classes if install else (),
+        created_runtime_classes=classes,
         install_operator=install,
         override=override,
     )

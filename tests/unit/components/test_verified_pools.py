@@ -109,6 +109,15 @@ def test_a_pool_that_becomes_a_verified_one_keeps_its_labels_and_taint_and_loses
     assert cluster.node("gpu-0")["spec"]["taints"] == [TAINT]
 
 
+def test_a_taint_that_becomes_a_verified_one_stays_when_the_pool_is_let_go(cluster: Any) -> None:
+    cluster.edit("gpu-0", lambda node: (node["metadata"]["labels"].pop("pool"), node["spec"].pop("taints")))
+    state = up(["taint"], up([]))
+    assert json.loads(cluster.node("gpu-0")["metadata"]["annotations"][NOTE])["taints"] == []
+    NodePoolMembershipProvider().delete("id", state)
+    assert cluster.node("gpu-0")["spec"]["taints"] == [TAINT]
+    assert "pool" not in cluster.node("gpu-0")["metadata"]["labels"]
+
+
 def test_a_second_preview_of_a_verified_pool_is_empty_and_a_lost_taint_fails_it(cluster: Any) -> None:
     state, provider = up(BOTH), NodePoolMembershipProvider()
     checked = provider.check({}, {**PROPS, "verify": BOTH})

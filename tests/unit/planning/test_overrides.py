@@ -40,6 +40,14 @@ def test_nodes_that_bring_everything_get_an_operator_for_the_layer_that_is_given
     assert operator is not None and operator.values["devicePlugin"] == {"enabled": True}
 
 
+def test_what_the_operator_brings_by_an_override_brings_its_labels_and_its_handler_too(plan: Plan) -> None:
+    layers = {"toolkit": "operator", "devicePlugin": "operator"}
+    (pool,) = plan(pool={"profile": "eks-bottlerocket", **_override(**layers)}).pools
+    assert pool.ownership.owner("nfd") == "operator"
+    # The operator's plugin names devices in a variable that only the toolkit's handler reads.
+    assert pool.runtime_class == "nvidia"
+
+
 def test_the_reason_is_in_the_outputs_the_warnings_and_on_the_namespace(plan: Plan) -> None:
     planned = plan(pool={"profile": "self-managed-bare", **_override(toolkit="our image")})
     pool = stack_outputs(planned)["nodePools"]["gpu"]
