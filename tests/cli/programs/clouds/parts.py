@@ -39,6 +39,18 @@ def operator(values: dict[str, Any]) -> k8s.helm.v3.Release:
     )
 
 
+def critical_pods_quota() -> k8s.core.v1.ResourceQuota:
+    """On GKE Pods of the system's priorities start only where a quota lets them (gpu-operator#660)."""
+    names = ["system-node-critical", "system-cluster-critical"]
+    selector = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": names}]}
+    return k8s.core.v1.ResourceQuota(
+        "critical-pods",
+        metadata={"name": "critical-pods", "namespace": "gpu-operator"},
+        spec={"hard": {"pods": "1000"}, "scopeSelector": selector},
+        opts=options,
+    )
+
+
 def job(*tolerations: dict[str, str], runtime_class: str | None = "nvidia") -> k8s.batch.v1.Job:
     """A Job of one GPU that survives a preemption."""
     pod: dict[str, Any] = {

@@ -1,8 +1,9 @@
 """GKE with its own driver and device plugin, and an operator that keeps its hands off both."""
 
-from parts import NO_WORKLOAD, job, node_pool, operator, tolerating
+from parts import NO_WORKLOAD, critical_pods_quota, job, node_pool, operator, tolerating
 
 node_pool("LATEST")
+critical_pods_quota()
 COS = "/home/kubernetes/bin/nvidia"
 operator(
     {
