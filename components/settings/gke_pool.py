@@ -9,7 +9,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from components.settings.base import Flag, Settings, Whole, refusal
 
-_ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
+# Of the zones for AI too, such as us-south1-ai1b.
+_ZONE = re.compile(r"[a-z]+-[a-z]+\d+-(ai\d+)?[a-z]")
 _REGION = re.compile(r"[a-z]+-[a-z]+\d+")
 _PROJECT = re.compile(r"([a-z][a-z0-9-]*\.)*([a-z][a-z0-9-]*:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _CLUSTER = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")

@@ -156,7 +156,7 @@ def test_a_reservation_with_a_placement_policy_is_to_be_named_by_it(on_gke: Plan
 
 
 def test_the_nodes_at_creation_are_spread_over_the_zones(on_gke: Plan) -> None:
-    planned = on_gke(location="us-central1", nodeLocations=["us-central1-a", "us-central1-b"], minNodes=3)
+    planned = on_gke(location="us-central1", nodeLocations=["us-central1-a", "us-central1-ai1a"], minNodes=3)
     assert arguments(planned)["initialNodeCount"] == 2
     assert arguments(planned)["autoscaling"]["totalMinNodeCount"] == 3
 
