@@ -19,10 +19,12 @@ _TRAINING = re.compile(r"checkpoint|ckpt|model|weight|train|dataset|artifact|exp
 # Sources of types and properties: the schemas of pulumi-aws 7.51, pulumi-gcp 10.2, azure-native 3.
 _BUCKETS = frozenset(
     {
-        "aws:s3/bucket:Bucket", "aws:s3/bucketV2:BucketV2", "aws-native:s3:Bucket","
-        " "gcp:storage/bucket:Bucket",
+        "aws:s3/bucket:Bucket",
+        "aws:s3/bucketV2:BucketV2",
+        "aws-native:s3:Bucket",
+        "gcp:storage/bucket:Bucket",
     }
-)  # fmt: skip
+)
 _S3_ACLS = frozenset({"aws:s3/bucketAcl:BucketAcl", "aws:s3/bucketAclV2:BucketAclV2"})
 _S3_BLOCK = "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock"
 _S3_POLICY = "aws:s3/bucketPolicy:BucketPolicy"
