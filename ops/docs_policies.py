@@ -72,7 +72,9 @@ has expired, or that has no reason or no date, excuses nothing: it is an error o
 
 
 def render() -> str:
-    sys.path.insert(0, str(ROOT / "policies"))  # the pack stands alone: its modules import each other from there
+    sys.path.insert(
+        0, str(ROOT / "policies")
+    )  # the pack stands alone: its modules import each other from there
     from rules.catalogue import entries
 
     rules = entries()
@@ -83,8 +85,12 @@ def render() -> str:
     )
     parts = []
     for rule in rules:
-        settings = f"\nSettings: {', '.join(f'`{name}`' for name in rule.settings)}\n" if rule.settings else ""
-        parts.append(f"\n## {rule.name}\n\n{rule.description}\n\n**What to do:** {rule.remediation}\n{settings}")
+        settings = (
+            f"\nSettings: {', '.join(f'`{name}`' for name in rule.settings)}\n" if rule.settings else ""
+        )
+        parts.append(
+            f"\n## {rule.name}\n\n{rule.description}\n\n**What to do:** {rule.remediation}\n{settings}"
+        )
     return HEAD + table + "".join(parts)
 
 

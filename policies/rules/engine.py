@@ -37,8 +37,8 @@ class Resource:
 
     `ancestors` are the URNs of its parents, nearest first. `cluster` tells resources of different clusters
     apart: it is equal for two resources only if they reach the same cluster as far as their providers show.
-    `depends_on` are the URNs of what it was made from; `protect` is the resource option of that name, and
-    `ignored` the property paths of the option ignoreChanges.
+    `depends_on` are the URNs of what it was made from, `provider_from` those of its provider's; `protect` is
+    the resource option of that name, `ignored` the property paths of the option ignoreChanges.
     """
 
     type: str
@@ -49,6 +49,7 @@ class Resource:
     ancestors: tuple[str, ...] = ()
     cluster: str = ""
     depends_on: tuple[str, ...] = ()
+    provider_from: tuple[str, ...] = ()
     protect: bool = False
     ignored: tuple[str, ...] = ()
 
@@ -198,6 +199,7 @@ class StackResources(list[PolicyResource]):
 
     def __init__(self, resources: Iterable[PolicyResource]) -> None:
         super().__init__(resources)
+        self._origins = {r.urn: tuple(other.urn for other in r.dependencies) for r in self}
         self._ancestors = {r.urn: _ancestors(r) for r in self}
         self._clusters = {r.urn: _cluster(r) for r in self if of_kubernetes(r.resource_type)}
         # A component such as a Chart has no provider of its own: it goes where its children go.
@@ -225,7 +227,8 @@ class StackResources(list[PolicyResource]):
             unknowns=unknowns,
             ancestors=self._ancestors[r.urn],
             cluster=self._clusters.get(r.urn, ""),
-            depends_on=tuple(other.urn for other in r.dependencies),
+            depends_on=self._origins[r.urn],
+            provider_from=self._origins.get(r.provider.urn, ()) if r.provider is not None else (),
             protect=bool(r.opts.protect),
             ignored=tuple(r.opts.ignore_changes or ()),
         )

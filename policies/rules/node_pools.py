@@ -6,7 +6,7 @@ EKS node groups (also of aws-native and of Karpenter), GKE node pools (also in a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rules.engine import Resource
@@ -183,9 +183,14 @@ def _text_or_origin(r: Resource, key: str) -> str:
     text = r.props[key].peek_text()
     if text:
         return text.rsplit("/", 1)[-1]
-    kinds = ("cluster:Cluster", ":Cluster", "ManagedCluster", "KubernetesCluster")
-    origins = (urn for urn in r.depends_on if urn.split("::")[-2].split("$")[-1].endswith(kinds))
-    return next(origins, "")
+    return next(_clusters_among(r.depends_on), "")
+
+
+def _clusters_among(urns: Iterable[str]) -> Iterator[str]:
+    for urn in urns:
+        type_ = urn.split("::")[-2] if urn.count("::") >= 3 else ""
+        if type_.split("$")[-1].endswith((":Cluster", ":ManagedCluster", ":KubernetesCluster")):
+            yield urn
 
 
 def _of_eks(r: Resource, resources: Sequence[Resource]) -> Iterator[NodePool]:
@@ -419,17 +424,24 @@ def _hidden_taints(declared: View) -> Iterator[View]:
 
 def _assigned(pools: Sequence[NodePool], resources: Sequence[Resource]) -> Iterator[NodePool]:
     """The pools with their cluster. One cluster of Kubernetes and one of the cloud are the same; of several,
-    a provider's kubeconfig that names the cloud's cluster tells them apart.
+    the provider that was made from the cloud's cluster, or whose kubeconfig names it, tells them apart.
     """
     clusters = {r.cluster for r in resources if r.type.startswith("kubernetes:")} or {""}
     if len(clusters) > 1:
         clusters.discard("")
+    origins: dict[str, set[str]] = {}
+    for r in resources:
+        if r.provider_from:
+            origins.setdefault(r.cluster, set()).update(r.provider_from)
     clouds = {pool.cloud_cluster for pool in pools if pool.cluster == "" and pool.cloud_cluster}
     for pool in pools:
         if pool.resource.type.startswith("kubernetes:"):
             yield pool
             continue
-        named = [each for each in clusters if pool.cloud_cluster and pool.cloud_cluster in each]
+        made_from = set(_clusters_among(pool.resource.depends_on))
+        named = [each for each in clusters if made_from & origins.get(each, set())] or [
+            each for each in clusters if pool.cloud_cluster and pool.cloud_cluster in each
+        ]
         if len(clusters) == 1 and (len(clouds) <= 1 or named):
             yield replace(pool, cluster=next(iter(clusters)))
         elif len(named) == 1:

@@ -59,19 +59,17 @@ def check_profile(resources: Sequence[Resource], config: Config) -> Iterator[Vio
                 yield from judge_others(profiles()[name], others, found)
         pools = [pool for pool in every_pool if pool.cluster == cluster]
         if pools:
-            free = [
-                install for install in found if (cluster, install.namespace.peek_text()) not in overridden
-            ]
-            yield from _judge_pools(pools, declared, free, others)
+            operators = {install.resource.urn for install in found}
+            free = [i for i in found if (cluster, i.namespace.peek_text()) not in overridden]
+            yield from _judge_pools(pools, declared, free, [o for o in others if o.urn not in operators])
 
 
 def _judge_pools(
     pools: Sequence[NodePool], declared: Sequence[str], found: Sequence[Install], others: Sequence[Owner]
 ) -> Iterator[Violation]:
     """The pools of one cluster: each by itself, all under one operator, and the operator by their row."""
-    operators = {install.resource.urn for install in found}
     installer = "gke-cos-installer" in declared or any(
-        o.layer == "driver" and o.unknown is None and o.urn not in operators for o in others
+        o.layer == "driver" and o.unknown is None for o in others
     )
     rows: list[tuple[NodePool, str]] = []
     for pool in pools:

@@ -111,7 +111,7 @@ class Judge:
                     analyzer_pb2.AnalyzerProviderResource(
                         type="pulumi:providers:kubernetes",
                         properties=_struct(example.provider_props),
-                        urn=f"urn:pulumi:dev::test::pulumi:providers:kubernetes::{example.provider}",
+                        urn=Example("pulumi:providers:kubernetes", {}, example.provider).urn,
                         name=example.provider,
                     )
                 )
