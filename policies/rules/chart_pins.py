@@ -32,6 +32,8 @@ _GPU_STACK = (
     | charts.NETWORK_OPERATOR_CHARTS
     | _QUEUES
 )
+# A folder of the program: by a path, or below a folder that is no repository's alias.
+_LOCAL = re.compile(r"[./]|file:|(charts|helm|vendor|deploy)/|[\w\-]+/[\w\-]+/")
 _EXACT = re.compile(r"=?\s*v?\d+\.\d+\.\d+([\-+][\w.\-+]+)?")
 _VERSION_IN_NAME = re.compile(
     r"-v?\d+\.\d+\.\d+[\w.\-+]*\.(tgz|tar\.gz)(\?.*)?$|@sha256:|:v?\d+\.\d+\.\d+[\w.\-]*$"
@@ -45,7 +47,7 @@ def check_pins(resource: Resource, _config: Config) -> Iterator[Violation]:
     if not charts.is_chart(resource) or not _is_judged(resource):
         return
     reference = charts.chart_reference(resource).peek_text() or ""
-    if reference.startswith((".", "/", "file:")) or _VERSION_IN_NAME.search(reference):
+    if _LOCAL.match(reference) or _VERSION_IN_NAME.search(reference):
         return
     key, version = _version(resource)
     if version.unknown:
@@ -57,8 +59,8 @@ def check_pins(resource: Resource, _config: Config) -> Iterator[Violation]:
     is_now = f"{key} is '{text}', which takes whatever is newest in a range" if text else f"{key} is not set"
     yield Violation(
         f"{resource.title} of chart '{reference}': {is_now}, so the next `pulumi up` can bring another"
-        " version with"
-        f" other defaults, while runs are under way. Set {key} to one version, such as v26.7.0."
+        f" version with other defaults, while runs are under way. Set {key} to one version, such as"
+        " v26.7.0."
     )
 
 
@@ -91,9 +93,8 @@ def check_crds(resources: Sequence[Resource], _config: Config) -> Iterator[Viola
 
 def _stale(install: Install) -> Iterator[str]:
     consequence = (
-        "so an upgrade of the chart keeps the old CRDs: new fields are silently dropped or the operator does"
-        " not"
-        " start"
+        "so an upgrade of the chart keeps the old CRDs: new fields are silently dropped or the operator"
+        " does not start"
     )
     upgrade = install.setting("operator.upgradeCRD")
     if upgrade.value() in (False, "false"):
@@ -122,8 +123,7 @@ CRDS_FOLLOW_CHART = stack_policy(
     severity=Severity.MEDIUM,
     remediation=(
         "Leave operator.upgradeCRD on and the chart's hooks and CRDs enabled (helm.v3.Release), or declare"
-        " the"
-        f" CustomResourceDefinition {_CLUSTER_POLICIES} of the same version in the program."
+        f" the CustomResourceDefinition {_CLUSTER_POLICIES} of the same version in the program."
     ),
     check=check_crds,
     wants=lambda type_: type_ == _CRD or charts.may_be_chart(type_),

@@ -30,11 +30,9 @@ def check_critical_pods(resources: Sequence[Resource], _config: Config) -> Itera
             continue
         yield Violation(
             f"{install.title}: GKE admits Pods of the priority {_CRITICAL} only where a quota allows them,"
-            " and the stack"
-            f" has none in namespace '{where}', so the operator and its operands get no Pods. Add a"
-            " ResourceQuota there"
-            " with hard.pods and the scopeSelector {operator: In, scopeName: PriorityClass, values:"
-            f" [{_CRITICAL}, system-cluster-critical]}}.",
+            f" and the stack has none in namespace '{where}', so the operator and its operands get no Pods."
+            " Add a ResourceQuota there with hard.pods and the scopeSelector {operator: In, scopeName:"
+            f" PriorityClass, values: [{_CRITICAL}, system-cluster-critical]}}.",
             install.resource.urn,
         )
 
@@ -62,8 +60,7 @@ CRITICAL_PODS = stack_policy(
     severity=Severity.MEDIUM,
     remediation=(
         "Add a ResourceQuota with hard.pods to the operator's namespace, with a scopeSelector for the"
-        " PriorityClasses"
-        f" {_CRITICAL} and system-cluster-critical."
+        f" PriorityClasses {_CRITICAL} and system-cluster-critical."
     ),
     check=check_critical_pods,
     level=EnforcementLevel.ADVISORY,

@@ -27,10 +27,8 @@ def check_dra(resources: Sequence[Resource], _config: Config) -> Iterator[Violat
         if by_driver.value() in (True, "true") and install.effective("clusterPolicy.deployCR") is not False:
             yield Violation(
                 f"{install.title}: gpuCluster.deployCR and clusterPolicy.deployCR are both on: the first"
-                " advertises GPUs"
-                " by a DRA driver, the second by the device plugin, and the chart refuses both. Set one of"
-                " them to"
-                " false.",
+                " advertises GPUs by a DRA driver, the second by the device plugin, and the chart refuses"
+                " both. Set one of them to false.",
                 install.resource.urn,
             )
     claims = [r for r in resources if r.type.startswith(_GROUP) and r.kind in _CLAIMS and _device_class(r)]
@@ -82,9 +80,8 @@ def _check_drivers(resources: Sequence[Resource], claims: Sequence[Resource]) ->
             yield Violation(
                 f"{claim.title} asks for the class {_device_class(claim)}, but {off[0].title} has"
                 " resources.gpus.enabled=false, so that no GPU is offered to claims. Ask for GPUs by"
-                " resources.limits,"
-                " or let the DRA driver have them and set devicePlugin.enabled=false in the GPU Operator's"
-                " values.",
+                " resources.limits, or let the DRA driver have them and set devicePlugin.enabled=false in"
+                " the GPU Operator's values.",
                 claim.urn,
             )
 
@@ -109,10 +106,8 @@ def _check_pods(resources: Sequence[Resource], claims: Sequence[Resource]) -> It
                     if claim is not None:
                         yield Violation(
                             f"{workload.title} asks for {asked[0]} by resources.limits and for a GPU of the"
-                            " class"
-                            f" {_device_class(claim)} by {claim.title}: it takes both, from two drivers that"
-                            " do not"
-                            " know of each other. Keep one of them.",
+                            f" class {_device_class(claim)} by {claim.title}: it takes both, from two"
+                            " drivers that do not know of each other. Keep one of them.",
                             r.urn,
                         )
 

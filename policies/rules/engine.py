@@ -38,7 +38,7 @@ class Resource:
     `ancestors` are the URNs of its parents, nearest first. `cluster` tells resources of different clusters
     apart: it is equal for two resources only if they reach the same cluster as far as their providers show.
     `depends_on` are the URNs of what it was made from, `provider_from` those of its provider's; `protect` is
-    the resource option of that name, `ignored` the property paths of the option ignoreChanges.
+    the resource option of that name.
     """
 
     type: str
@@ -51,7 +51,6 @@ class Resource:
     depends_on: tuple[str, ...] = ()
     provider_from: tuple[str, ...] = ()
     protect: bool = False
-    ignored: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -109,7 +108,6 @@ class ResourceRule(ResourceValidationPolicy):
             View(args.props, unknowns),
             unknowns,
             protect=bool(args.opts.protect),
-            ignored=tuple(args.opts.ignore_changes or ()),
         )
         config = args.get_config()
         excused = exceptions.exemptions(config)
@@ -230,7 +228,6 @@ class StackResources(list[PolicyResource]):
             depends_on=self._origins[r.urn],
             provider_from=self._origins.get(r.provider.urn, ()) if r.provider is not None else (),
             protect=bool(r.opts.protect),
-            ignored=tuple(r.opts.ignore_changes or ()),
         )
 
 

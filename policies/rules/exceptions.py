@@ -59,8 +59,8 @@ class Exemptions:
             if each.expires < today:
                 yield (
                     f"the exception for '{each.pattern}' expired on {each.expires.isoformat()}"
-                    f" ({each.reason})."
-                    " Correct the resource and remove the exception, or give it a new date"
+                    f" ({each.reason}). Correct the resource and remove the exception, or give it a new"
+                    " date"
                 )
 
 
@@ -89,8 +89,7 @@ def exemptions(config: Mapping[str, Any]) -> Exemptions:
         if day is None:
             problems.append(
                 f"{where}.expires is '{texts['expires']}', which is no date, so it excuses nothing. Write a"
-                " day"
-                " as YYYY-MM-DD"
+                " day as YYYY-MM-DD"
             )
             continue
         written.append(Exemption(texts["resource"], texts["reason"], day))

@@ -34,9 +34,8 @@ def check_finished_jobs(resource: Resource, _config: Config) -> Iterator[Violati
         yield Violation(
             f"{job.title} has ttlSecondsAfterFinished {seconds:g}: Kubernetes then deletes the finished"
             f" {resource.kind}, the next refresh takes it out of the state, and the next `pulumi up` trains"
-            " all"
-            " over again. Leave ttlSecondsAfterFinished out, and remove the resource from the program when it"
-            " is no longer needed."
+            " all over again. Leave ttlSecondsAfterFinished out, and remove the resource from the program"
+            " when it is no longer needed."
         )
         return
 
@@ -51,9 +50,9 @@ def check_grace(resource: Resource, _config: Config) -> Iterator[Violation]:
         seconds = job.workload.spec["terminationGracePeriodSeconds"].value()
         if _is_number(seconds) and seconds < SHORTEST_NOTICE:
             yield Violation(
-                f"{job.title} has terminationGracePeriodSeconds {seconds:g}: the program is killed before it"
-                " can"
-                " save, although every cloud gives more. Set at least 30, or as long as one save takes."
+                f"{job.title} has terminationGracePeriodSeconds {seconds:g}: the program is killed before"
+                " it can save, although every cloud gives more. Set at least 30, or as long as one save"
+                " takes."
             )
 
 
@@ -66,17 +65,15 @@ def check_deadline(resource: Resource, _config: Config) -> Iterator[Violation]:
         if _is_number(of_pod):
             yield Violation(
                 f"{job.title} has activeDeadlineSeconds {of_pod:g} in its Pod template: each attempt that"
-                " takes"
-                " longer fails as if the program had failed, however far it came. Leave it out there."
+                " takes longer fails as if the program had failed, however far it came. Leave it out there."
             )
         of_job = job.spec["activeDeadlineSeconds"].value()
         why = spot_reason(job.workload.spec)
         if _is_number(of_job) and why and job.job_set is None:
             yield Violation(
                 f"{job.title} has activeDeadlineSeconds {of_job:g} on nodes that may be taken away at any"
-                " time"
-                f" ({why}): the clock runs on while no node is there, and at its end the Job fails for good."
-                " Leave it out, or count steps in the program."
+                f" time ({why}): the clock runs on while no node is there, and at its end the Job fails for"
+                " good. Leave it out, or count steps in the program."
             )
 
 
@@ -87,9 +84,8 @@ def check_signals(resource: Resource, _config: Config) -> Iterator[Violation]:
             if container.group == "containers" and _hides_signals(job, container.view):
                 yield Violation(
                     f"{job.title}, container '{container.name}': a shell is the first process and does not"
-                    " pass"
-                    " SIGTERM on, so the program never hears that it must save. Put `exec` before the last"
-                    " command, or write command and args without a shell."
+                    " pass SIGTERM on, so the program never hears that it must save. Put `exec` before the"
+                    " last command, or write command and args without a shell."
                 )
 
 
@@ -124,10 +120,8 @@ def check_suspend(resource: Resource, _config: Config) -> Iterator[Violation]:
     if suspend is not None:
         yield Violation(
             f"{resource.title} waits in a queue and sets suspend {str(suspend).lower()}: Kueue sets it to"
-            " stop and to start the run, and"
-            " the next `pulumi up` that sets it back starts a run that has no place, or stops one that has."
-            " Leave"
-            " suspend out."
+            " stop and to start the run, and the next `pulumi up` that sets it back starts a run that has"
+            " no place, or stops one that has. Leave suspend out."
         )
 
 
@@ -165,8 +159,7 @@ NO_DEADLINE = resource_policy(
     severity=Severity.MEDIUM,
     remediation=(
         "Leave activeDeadlineSeconds out of the Pod template, and out of a Job on nodes that may be taken"
-        " away."
-        " Limit the work in the program, by steps."
+        " away. Limit the work in the program, by steps."
     ),
     check=check_deadline,
     level=EnforcementLevel.ADVISORY,

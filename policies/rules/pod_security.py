@@ -73,8 +73,8 @@ def check_pod_security(resources: Sequence[Resource], _config: Config) -> Iterat
 def _needs_privileges(title: str, urn: str, level: str) -> Violation:
     return Violation(
         f"{title} has no Pods: its namespace enforces the Pod Security Standard '{level}', and drivers,"
-        " toolkit and"
-        f" device plugin need the node. Set the label {ENFORCE_LABEL}: privileged on that Namespace.",
+        f" toolkit and device plugin need the node. Set the label {ENFORCE_LABEL}: privileged on that"
+        " Namespace.",
         urn,
     )
 
@@ -140,8 +140,7 @@ POD_SECURITY = stack_policy(
     severity=Severity.HIGH,
     remediation=(
         f"Give the Pod what the standard wants, or the Namespace another label {ENFORCE_LABEL}: privileged"
-        " for the"
-        " GPU Operator and device plugins, restricted for training."
+        " for the GPU Operator and device plugins, restricted for training."
     ),
     check=check_pod_security,
     wants=lambda type_: type_ == _NAMESPACE or charts.may_be_chart(type_) or may_have_pods(type_),

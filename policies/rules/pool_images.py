@@ -64,9 +64,8 @@ def check_versions(resources: Sequence[Resource], _config: Config) -> Iterator[V
         missing = None if pool.hidden else _missing_version(pool)
         if missing:
             yield Violation(
-                f"{pool.title}: {missing}, so the driver's version changes when nodes are made anew. Set it,"
-                " and change"
-                " it on purpose.",
+                f"{pool.title}: {missing}, so the driver's version changes when nodes are made anew. Set"
+                " it, and change it on purpose.",
                 pool.resource.urn,
             )
 
@@ -76,8 +75,7 @@ def _missing_version(pool: NodePool) -> str | None:
     if pool.platform == "gke" and pool.driver_is_default:
         return (
             "guestAccelerators[0].gpuDriverInstallationConfig.gpuDriverVersion is not set and what GKE does"
-            " then depends"
-            " on its version"
+            " then depends on its version"
         )
     if pool.platform != "eks" or "NVIDIA" not in pool.image or pool.resource.type.startswith("kubernetes:"):
         return None

@@ -146,8 +146,7 @@ def _check_operands_against_nfd(install: Install) -> Iterator[Violation]:
             if not any(tolerates(each, taint) for each in other.peek_elements()):
                 yield Violation(
                     f"{install.title}: {_OPERANDS_KEY if where == _NFD_KEY else _NFD_KEY} has {taint.text},"
-                    " but"
-                    f" {where} has not, so {what} never run on nodes with that taint and no GPU of"
+                    f" but {where} has not, so {what} never run on nodes with that taint and no GPU of"
                     f" theirs can be used. Add {_toleration(taint)} to {where}.",
                     install.resource.urn,
                 )

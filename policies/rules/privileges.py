@@ -48,17 +48,16 @@ def _problems(workload: Workload) -> Iterator[str]:
         if isinstance(path, str) and _WHOLE_NODE.fullmatch(path):
             yield (
                 f", volume '{volume['name'].peek_text()}': hostPath {path} gives it the node, and with that"
-                " every"
-                " other Pod's data and tokens. Remove the volume; for data use a PersistentVolumeClaim."
+                " every other Pod's data and tokens. Remove the volume; for data use a"
+                " PersistentVolumeClaim."
             )
     for container in workload.containers():
         security = container.view["securityContext"]
         where = f", container '{container.name}'"
         if security["privileged"].value() is True:
             yield (
-                f"{where}: privileged: true shows it every GPU of the node, whatever it asked for, and gives"
-                " it"
-                " the node. Remove it; the GPU comes by resources.limits."
+                f"{where}: privileged: true shows it every GPU of the node, whatever it asked for, and"
+                " gives it the node. Remove it; the GPU comes by resources.limits."
             )
         added = {
             (name.text() or "").upper().removeprefix("CAP_")
@@ -84,9 +83,8 @@ def _past_the_plugin(workload: Workload) -> Iterator[str]:
         path = volume["hostPath"]["path"].peek_text() or ""
         if _DEVICE.fullmatch(path):
             yield (
-                f", volume '{volume['name'].peek_text()}': hostPath {path} takes a GPU that the device plugin"
-                " gives"
-                " to others too. Remove the volume, and set resources.limits nvidia.com/gpu."
+                f", volume '{volume['name'].peek_text()}': hostPath {path} takes a GPU that the device"
+                " plugin gives to others too. Remove the volume, and set resources.limits nvidia.com/gpu."
             )
     for container in workload.containers():
         for variable in container.view["env"].peek_elements():
@@ -94,9 +92,8 @@ def _past_the_plugin(workload: Workload) -> Iterator[str]:
             if variable["name"].peek_text() == _VISIBLE and _takes_devices(value):
                 yield (
                     f", container '{container.name}': {_VISIBLE}={value.peek_text()} takes GPUs that the"
-                    " device"
-                    " plugin gives to others too: it wins over what the plugin sets. Remove the variable, and"
-                    " set resources.limits nvidia.com/gpu."
+                    " device plugin gives to others too: it wins over what the plugin sets. Remove the"
+                    " variable, and set resources.limits nvidia.com/gpu."
                 )
 
 

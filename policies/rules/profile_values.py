@@ -147,7 +147,6 @@ def judge_others(
         yield Violation(
             f"{owner.title} brings a {LAYERS[owner.layer]}, but on nodes of profile"
             f" '{profile.name}'{f' ({pool})' if pool else ''} it belongs to: {holder}. {profile.reason}"
-            " Remove"
-            f" {owner.title}, or correct the node profile.",
+            f" Remove {owner.title}, or correct the node profile.",
             owner.urn,
         )

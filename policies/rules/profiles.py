@@ -103,10 +103,9 @@ def _judge_operators(
         if _operator_owns(other) != _operator_owns(name):
             yield Violation(
                 f"{first.title} (profile '{name}': {_owners_in_words(name)}) and {pool.title} (profile"
-                f" '{other}': {_owners_in_words(other)}) are served by one operator,"
-                f" {found[0].title}, whose settings are the same for all nodes. Give the pools the same kind"
-                " of"
-                " image, keep the operator off one of them by the node label"
+                f" '{other}': {_owners_in_words(other)}) are served by one operator, {found[0].title},"
+                " whose settings are the same for all nodes. Give the pools the same kind of image, keep"
+                " the operator off one of them by the node label"
                 ' nvidia.com/gpu.deploy.operands: "false", or use a cluster of its own for it.',
                 pool.resource.urn,
             )

@@ -96,10 +96,9 @@ def _check_queues(
                 if limit is not None and amount > limit:
                     yield Violation(
                         f"{queue.title} admits {name}: {_plain(amount)} in namespace '{namespace}'"
-                        f" ({r.title}), but"
-                        f" {quota.title} allows {_plain(limit)} there: admitted runs get no Pods. Raise the"
-                        " quota to at"
-                        " least what the queue can admit, or leave the resource out of it.",
+                        f" ({r.title}), but {quota.title} allows {_plain(limit)} there: admitted runs get"
+                        " no Pods. Raise the quota to at least what the queue can admit, or leave the"
+                        " resource out of it.",
                         quota.urn,
                     )
 
@@ -130,8 +129,7 @@ def _compare(asked: _Asked, quota: Resource, has_defaults: bool) -> Iterator[Vio
         if over:
             yield Violation(
                 f"{asked.title} {what} than {quota.title} allows in its namespace ({'; '.join(over)}). Ask"
-                " for"
-                " less, or raise the quota.",
+                " for less, or raise the quota.",
                 asked.urn,
             )
             return
@@ -139,9 +137,8 @@ def _compare(asked: _Asked, quota: Resource, has_defaults: bool) -> Iterator[Vio
     if needed and not has_defaults:
         yield Violation(
             f"{asked.title} has no Pod: {quota.title} counts {', '.join(sorted(needed))}, so that every"
-            " container"
-            " of the namespace must state it, and one of this workload does not. Set it in the container's"
-            " resources, or add a LimitRange with defaults to the namespace.",
+            " container of the namespace must state it, and one of this workload does not. Set it in the"
+            " container's resources, or add a LimitRange with defaults to the namespace.",
             asked.urn,
         )
     # Hidden amounts matter only where the quota counts at all.

@@ -50,7 +50,12 @@ def problem_of_key(key: str) -> str | None:
 
 
 def _right_name(name: str) -> str | None:
-    """The name of the GPU resource that is meant; None when no GPU is."""
+    """The name of the GPU resource that is meant; None when no GPU is, or only a part of one.
+
+    HAMi counts memory and cores of shared GPUs by itself, by keys of its own.
+    """
+    if name.startswith(("nvidia.com/gpumem", "nvidia.com/gpucores")):
+        return None
     if name in ("gpu", "gpus", "nvidia-gpu") or re.fullmatch(r"nvidia[.\-/]gpus?", name):
         return "nvidia.com/gpu"
     if name.startswith("nvidia.com/mig-") and not _MIG.fullmatch(name):
@@ -83,9 +88,8 @@ def _check_quota(resource: Resource) -> Iterator[Violation]:
     partial = [scope for scope in scopes if scope in _SCOPES]
     if of_gpus and partial:
         yield Violation(
-            f"{resource.title}: {of_gpus[0]} is capped in the scope {partial[0]} only, and Pods outside of it"
-            " use"
-            " GPUs without a limit. Put the GPUs into a quota without scopes."
+            f"{resource.title}: {of_gpus[0]} is capped in the scope {partial[0]} only, and Pods outside of"
+            " it use GPUs without a limit. Put the GPUs into a quota without scopes."
         )
 
 
@@ -96,8 +100,8 @@ def _check_limit_range(resource: Resource) -> Iterator[Violation]:
                 if is_gpu(key):
                     yield Violation(
                         f"{resource.title}: {section}.{key} gives a GPU to every container of the namespace"
-                        " that"
-                        " asks for none, sidecars too. Remove the line; whoever needs a GPU asks for it."
+                        " that asks for none, sidecars too. Remove the line; whoever needs a GPU asks for"
+                        " it."
                     )
 
 
@@ -110,8 +114,7 @@ def _check_queue(resource: Resource) -> Iterator[Violation]:
             if right is not None and (bare != name or right != bare):
                 yield Violation(
                     f"{resource.title}: coveredResources has {name}, which no Pod asks for, so the queue"
-                    " counts no"
-                    f" GPU. Write {right}, as in a container's resources."
+                    f" counts no GPU. Write {right}, as in a container's resources."
                 )
 
 
@@ -131,8 +134,7 @@ QUOTA_KEYS_ENFORCE = resource_policy(
     remediation=(
         "In a ResourceQuota write requests.nvidia.com/gpu (requests.nvidia.com/gpu.shared for renamed"
         " time-slices, requests.nvidia.com/mig-1g.10gb for slices), without scopes; in Kueue's ClusterQueue"
-        " the"
-        " resource's name alone; in a LimitRange nothing about GPUs."
+        " the resource's name alone; in a LimitRange nothing about GPUs."
     ),
     check=check_quota_keys,
     wants=lambda type_: type_ in (QUOTA, _LIMIT_RANGE) or _CLUSTER_QUEUE.fullmatch(type_) is not None,

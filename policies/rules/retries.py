@@ -66,10 +66,8 @@ def _of_job(job: Job) -> str | None:
         if code is not None:
             return (
                 f"the rule {rule['action'].peek_text()} on exit codes stands before the one that ignores"
-                " disruptions"
-                f" and matches {code}, with which a preempted container ends: the first rule that matches"
-                " decides."
-                " Put the rule on DisruptionTarget first in podFailurePolicy."
+                f" disruptions and matches {code}, with which a preempted container ends: the first rule"
+                " that matches decides. Put the rule on DisruptionTarget first in podFailurePolicy."
             )
     if is_ours(job.workload) and not any(matches_code(rule, PREEMPTED) for rule in ignored):
         return (
@@ -162,10 +160,8 @@ def check_kills_count(resource: Resource, _config: Config) -> Iterator[Violation
             if rule["action"].text() == "Ignore" and matches_code(rule, _KILLED) and in_scope(job.workload):
                 yield Violation(
                     f"{job.title} ignores exit code {_KILLED}: a container that ran out of memory ends with"
-                    " it too, so"
-                    " the Job starts it again for ever and never fails. Ignore the condition DisruptionTarget"
-                    " instead,"
-                    " and take 137 out of the exit codes."
+                    " it too, so the Job starts it again for ever and never fails. Ignore the condition"
+                    " DisruptionTarget instead, and take 137 out of the exit codes."
                 )
 
 
@@ -174,9 +170,8 @@ KILLS_COUNT = resource_policy(
     description="A Job does not ignore that its program ran out of memory.",
     severity=Severity.MEDIUM,
     remediation=(
-        "Tell preemptions by the condition DisruptionTarget, or by an exit code that the program alone uses,"
-        " never by"
-        f" {_KILLED}."
+        "Tell preemptions by the condition DisruptionTarget, or by an exit code that the program alone"
+        f" uses, never by {_KILLED}."
     ),
     check=check_kills_count,
     wants=may_have_pods,

@@ -40,13 +40,13 @@ def _check_second_makers(install: Install, classes: Sequence[Resource]) -> Itera
     made = install.effective("operator.runtimeClass")
     for r in classes:
         name = r.props["metadata"]["name"].peek_text()
-        if name is not None and (
-            name == made or (name in _BY_CDI and install.effective("cdi.enabled") is True)
-        ):
+        handler = r.props["handler"].peek_text()
+        by_cdi = name in _BY_CDI and install.effective("cdi.enabled") is True
+        # The operator's classes are named as their handlers.
+        if name is not None and handler not in (None, name) and (name == made or by_cdi):
             yield Violation(
-                f"{r.title} is made by {install.title} too, and the two overwrite each other. Remove this"
-                " one, or"
-                " choose another name for it.",
+                f"{r.title} is made by {install.title} too, with handler '{name}' in place of '{handler}',"
+                " and the two overwrite each other. Remove this one, or choose another name for it.",
                 r.urn,
             )
 
@@ -69,8 +69,7 @@ def _problem_of(name: str, install: Install) -> str | None:
     if toolkit is False:
         return (
             f"has no handler on the nodes: {install.title} makes the class, but with toolkit.enabled=false"
-            " nobody"
-            f" configures the runtime for it, and the Pod never starts. Write '{made}'."
+            f" nobody configures the runtime for it, and the Pod never starts. Write '{made}'."
         )
     return None
 
@@ -81,8 +80,7 @@ RUNTIME_CLASS_EXISTS = stack_policy(
     severity=Severity.HIGH,
     remediation=(
         "Write the value of the operator's operator.runtimeClass (nvidia by default). nvidia-cdi and"
-        " nvidia-legacy"
-        " work only where the operator's own toolkit configures the runtime."
+        " nvidia-legacy work only where the operator's own toolkit configures the runtime."
     ),
     check=check_runtime_classes,
     wants=lambda type_: type_ == _RUNTIME_CLASS or charts.may_be_chart(type_) or may_have_pods(type_),

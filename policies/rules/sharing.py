@@ -86,9 +86,8 @@ def _misplaced(r: Resource, lines: Sequence[Line]) -> Iterator[Violation]:
         ):
             yield Violation(
                 f"{r.title}: renameByDefault stands below '{'.'.join(line.path[:-1]) or 'the top'}', where"
-                " the device"
-                " plugin does not read it, so the shared GPUs keep the name nvidia.com/gpu. Put it below"
-                " sharing.timeSlicing.",
+                " the device plugin does not read it, so the shared GPUs keep the name nvidia.com/gpu. Put"
+                " it below sharing.timeSlicing.",
                 r.urn,
             )
 
@@ -111,16 +110,19 @@ def _check_quotas(resources: Sequence[Resource], found: Sequence[_Sharing]) -> I
                         f" nvidia.com/gpu.shared, which nothing caps. Add requests.nvidia.com/gpu.shared.",
                         r.urn,
                     )
-        tenants = {r.props["metadata"]["namespace"].peek_text() or "default": r for r, _ in quotas}
+        advertised = "nvidia.com/gpu.shared" if sharing.renamed else "nvidia.com/gpu"
+        tenants = {
+            r.props["metadata"]["namespace"].peek_text() or "default"
+            for r, capped in quotas
+            if advertised in capped and parse(capped[advertised].peek()) != 0
+        }
         if len(tenants) > 1:
             names = sorted(tenants)
             yield Violation(
-                f"{sharing.title} shares GPUs by {sharing.kind} between the tenants {' and '.join(names[:2])}"
-                f"{' and others' if len(names) > 2 else ''}, which have quotas of their own: on a shared GPU"
-                " one"
-                " tenant's program can use up the memory or end the work of another. Give every tenant whole"
-                " GPUs,"
-                " and share only inside one namespace.",
+                f"{sharing.title} shares GPUs by {sharing.kind} between the tenants"
+                f" {' and '.join(names[:2])}{' and others' if len(names) > 2 else ''}, which have quotas of"
+                " their own: on a shared GPU one tenant's program can use up the memory or end the work of"
+                " another. Give every tenant whole GPUs, and share only inside one namespace.",
                 sharing.urn,
             )
 
@@ -157,18 +159,15 @@ def _check_slices(resources: Sequence[Resource]) -> Iterator[Violation]:
                 install, strategy = single[r.cluster]
                 yield Violation(
                     f"{workload.title} asks for {slices[0]}, which no node has: {install.title} has"
-                    " mig.strategy"
-                    f" {strategy}, with which slices are advertised as nvidia.com/gpu. Set"
-                    " mig.strategy=mixed, or ask"
-                    " for nvidia.com/gpu.",
+                    f" mig.strategy {strategy}, with which slices are advertised as nvidia.com/gpu. Set"
+                    " mig.strategy=mixed, or ask for nvidia.com/gpu.",
                     r.urn,
                 )
             amount = parse(asked.get("nvidia.com/gpu"))
             if workload.spec["nodeSelector"][_GKE_SHARING].peek_text() and amount is not None and amount > 1:
                 yield Violation(
-                    f"{workload.title} asks for {amount} GPUs on nodes that share GPUs ({_GKE_SHARING}): GKE"
-                    " admits 1"
-                    " there. Ask for 1, or for nodes that do not share.",
+                    f"{workload.title} asks for {amount} GPUs on nodes that share GPUs ({_GKE_SHARING}):"
+                    " GKE admits 1 there. Ask for 1, or for nodes that do not share.",
                     r.urn,
                 )
 
@@ -184,8 +183,7 @@ SHARING_IS_NO_WALL = stack_policy(
     severity=Severity.HIGH,
     remediation=(
         "Share GPUs inside one namespace only; renameByDefault stands below sharing.timeSlicing, and quotas"
-        " then name"
-        " requests.nvidia.com/gpu.shared. MIG slices by their own names need mig.strategy=mixed."
+        " then name requests.nvidia.com/gpu.shared. MIG slices by their own names need mig.strategy=mixed."
     ),
     check=check_sharing,
     wants=_wants,

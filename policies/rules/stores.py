@@ -68,8 +68,7 @@ def check_public(resources: Sequence[Resource], _config: Config) -> Iterator[Vio
         if opened:
             yield Violation(
                 f"{r.title} {opened}, so anybody can read checkpoints and models, or replace them by others"
-                " that the"
-                " next run then loads. Remove it, and give access to the run's own identity.",
+                " that the next run then loads. Remove it, and give access to the run's own identity.",
                 r.urn,
             )
 
@@ -140,15 +139,14 @@ def check_encryption(resource: Resource, _config: Config) -> Iterator[Violation]
     """Filesystems and disks that are not encrypted unless one says so. FSx, Google and Azure always"
     " encrypt."""
     props = resource.props
-    if resource.type in _EFS or resource.type == _EBS:
+    if resource.type in _EFS or (resource.type == _EBS and _is_of_training(resource)):
         encrypted = props["encrypted"]
         # With a key of one's own EFS encrypts too.
         if encrypted.value() is not True and not encrypted.unknown and not props["kmsKeyId"].exists:
             shown = "is false" if encrypted.exists else "is not set, which means false"
             yield Violation(
                 f"{resource.title}: encrypted {shown}, and checkpoints and data lie in the clear. Set"
-                " encrypted: true"
-                " (a filesystem can not be encrypted later)."
+                " encrypted: true (a filesystem can not be encrypted later)."
             )
     elif resource.type == _STORAGE_CLASS:
         if props["parameters"]["encrypted"].value() in ("false", False):
@@ -162,8 +160,7 @@ def check_encryption(resource: Resource, _config: Config) -> Iterator[Violation]
         if transit.value() in ("false", False):
             yield Violation(
                 f"{resource.title}: encryptInTransit is false, and checkpoints cross the network in the"
-                " clear. Remove"
-                " it: the EFS driver encrypts unless told not to."
+                " clear. Remove it: the EFS driver encrypts unless told not to."
             )
 
 
@@ -173,8 +170,7 @@ def check_forced_destroy(resource: Resource, _config: Config) -> Iterator[Violat
         if resource.props["forceDestroy"].value() is True:
             yield Violation(
                 f"{resource.title}: forceDestroy is true, so a destroy or a replacement deletes every"
-                " checkpoint in"
-                " it. Remove it; an empty bucket can be destroyed without."
+                " checkpoint in it. Remove it; an empty bucket can be destroyed without."
             )
 
 
@@ -188,8 +184,7 @@ def check_protection(resource: Resource, _config: Config) -> Iterator[Violation]
         return
     yield Violation(
         f"{resource.title} holds state, but a destroy or a replacement deletes it. Set the resource option"
-        " protect: true"
-        " (with retainOnDelete, which policies do not see, make an exception for it)."
+        " protect: true (with retainOnDelete, which policies do not see, make an exception for it)."
     )
 
 
@@ -207,9 +202,8 @@ STORES_ARE_PRIVATE = stack_policy(
     description="Buckets with checkpoints, models or training data are not open to everybody.",
     severity=Severity.CRITICAL,
     remediation=(
-        "Remove public ACLs, policies and members, leave all four public access blocks on, and give access to"
-        " the"
-        " run's own identity (EKS Pod Identity or IRSA, workload identity)."
+        "Remove public ACLs, policies and members, leave all four public access blocks on, and give access"
+        " to the run's own identity (EKS Pod Identity or IRSA, workload identity)."
     ),
     check=check_public,
     wants=_opens_stores,
