@@ -14,6 +14,7 @@ from rules import charts
 from rules.engine import Config, Resource, Violation, stack_policy
 from rules.installs import installs
 from rules.pods import Workload, may_have_pods, workloads
+from rules.quantity import show
 from rules.views import View
 
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
@@ -99,7 +100,7 @@ def _problems(workload: Workload, level: str) -> Iterator[str]:
             yield f"{where} privileged: true (remove it)"
         for port in container.view["ports"].peek_elements():
             if port["hostPort"].peek() not in (None, 0):
-                yield f"{where} hostPort {port['hostPort'].peek():g} (remove it)"
+                yield f"{where} hostPort {show(port['hostPort'].peek())} (remove it)"
         yield from _capabilities(where, security["capabilities"], level)
         if level == "restricted":
             yield from _restricted(where, spec["securityContext"], security)

@@ -94,7 +94,7 @@ def _openings(r: Resource) -> Iterator[str]:
     props = r.props
     if r.type in _BUCKETS or r.type in _S3_ACLS:
         for key in ("acl", "accessControl", "predefinedAcl"):
-            if props[key].value() in _PUBLIC_ACLS:
+            if props[key].text() in _PUBLIC_ACLS:
                 yield f"has the ACL {props[key].peek()}"
         for grant in props["accessControlPolicy"]["grants"].peek_elements():
             if (grant["grantee"]["uri"].peek_text() or "").endswith(("/AllUsers", "/AuthenticatedUsers")):
@@ -109,7 +109,7 @@ def _openings(r: Resource) -> Iterator[str]:
     elif r.type in _GCS_MEMBERS:
         members = [props["member"], *props["members"].peek_elements(), props["entity"]]
         for member in members:
-            if member.value() in _EVERYBODY:
+            if member.text() in _EVERYBODY:
                 yield f"is for {member.peek()}"
     elif _AZURE_CONTAINER.fullmatch(r.type):
         access = props["publicAccess"] if props["publicAccess"].exists else props["containerAccessType"]

@@ -1,11 +1,14 @@
 """Every rule by example: sound resources pass, mistakes are refused, and what is unknown is said."""
 
+import copy
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from rules.catalogue import POLICIES
 
 EXAMPLES = Path(__file__).parent / "data" / "examples"
@@ -90,3 +93,27 @@ def test_every_rule_has_an_example_that_passes_two_that_fail_and_one_that_is_unk
     ]
     assert missing == []
     assert sum(counts.values()) >= 4 * len(POLICIES)
+
+
+def _places(value, path=()):
+    """Where in nested properties a value can be replaced by another."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield (*path, key)
+        yield from _places(item, (*path, key))
+
+
+NONSENSE = [None, "", "UNKNOWN", "x", -1, 1.5, True, [], [None], ["UNKNOWN"], {}, {"x": "UNKNOWN"}, [{"x": 1}]]
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_no_wrong_value_in_an_example_raises_out_of_the_pack(judge, example, data):
+    case = copy.deepcopy(data.draw(st.sampled_from(CASES)))
+    resource = data.draw(st.sampled_from(case["resources"]))
+    *above, last = data.draw(st.sampled_from(list(_places(resource["props"])) or [("spec",)]))
+    target = resource["props"]
+    for key in above:
+        target = target[key]
+    target[last] = data.draw(st.sampled_from(NONSENSE))
+    _judged(judge, example, case)
