@@ -24,12 +24,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    """The toolchain's engine, Kubernetes provider and YAML host; the first time ever they are fetched or built."""
-    toolchain.link(toolchain.ensure(toolchain.CLI_TEST_PROGRAMS, Progress()))
+    """The toolchain's engine and Kubernetes provider; the first time ever they are fetched or built."""
+    toolchain.link(toolchain.ensure(toolchain.PULUMI_PROGRAMS, Progress()))
     home, backend = tmp_path_factory.mktemp("pulumi-home"), tmp_path_factory.mktemp("backend")
     foreign = {name for name in os.environ if name.startswith(("PULUMI_", "KUBECONFIG", "HOLDFAST_"))}
     clean = {name: value for name, value in os.environ.items() if name not in foreign}
     return Engine({**clean, **toolchain.tool_environment(home, backend)})
+
+
+@pytest.fixture(scope="session")
+def yaml_engine(engine: Engine) -> Engine:
+    """The same engine, which can run programs in YAML too."""
+    toolchain.link(toolchain.ensure(toolchain.BUNDLED, Progress()))
+    return engine
 
 
 @pytest.fixture

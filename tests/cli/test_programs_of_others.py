@@ -68,12 +68,14 @@ def test_a_program_for_a_cloud_is_judged_by_its_resources(
 
 
 @pytest.mark.parametrize("program", YAML)
-def test_a_program_in_yaml_is_judged_as_one_in_python(program: str, engine: Engine, tmp_path: Path) -> None:
+def test_a_program_in_yaml_is_judged_as_one_in_python(
+    program: str, yaml_engine: Engine, tmp_path: Path
+) -> None:
     shutil.copy(PROGRAMS / "yaml" / f"{program}.yaml", tmp_path / "Pulumi.yaml")
     (tmp_path / "rendered").mkdir()
     stack = program.replace("_", "-")
-    engine.run(tmp_path, "stack", "init", stack)
-    judge(engine.run(tmp_path, "preview", "--stack", stack, *POLICIES), *YAML[program])
+    yaml_engine.run(tmp_path, "stack", "init", stack)
+    judge(yaml_engine.run(tmp_path, "preview", "--stack", stack, *POLICIES), *YAML[program])
 
 
 def test_every_program_of_the_folders_is_tried() -> None:
