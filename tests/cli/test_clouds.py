@@ -40,14 +40,6 @@ class Deployed:
     def run(self, *arguments: str) -> Turn:
         return self.project.run(*arguments, stack=self.stack, **self.more)
 
-    def preview(self, text: str) -> Turn:
-        """A preview with another text in the stack's file."""
-        try:
-            self.project.write(self.stack, text)
-            return self.run("preview", "--diff", *POLICIES)
-        finally:
-            self.project.write(self.stack, self.text)
-
     @property
     def profile(self) -> str:
         """The row that the program took for the pool, as it tells the policy pack."""

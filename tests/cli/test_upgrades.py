@@ -91,6 +91,14 @@ def test_an_upgrade_is_an_update_in_place_of_what_it_is_about(
     assert differences == {}
 
 
+def test_how_many_nodes_there_are_now_is_left_to_the_autoscaler(stacks: Project) -> None:
+    def more(config: Config) -> None:
+        _pool(config)["eks"]["desiredSize"] = 3
+
+    turn = _previewed(stacks, "eks", more)
+    assert turn.said.code == 0 and _differences(turn) == {}, turn.said.text
+
+
 @pytest.mark.parametrize("stack", ["eks", "gke"])
 def test_a_renamed_pool_keeps_its_nodes_and_its_run(stack: str, stacks: Project) -> None:
     """`formerNames` makes aliases, and the pool in the cloud keeps its name: nothing is replaced, nothing new."""
