@@ -81,9 +81,11 @@ class Project:
 
     def state(self, stack: str) -> dict[str, Any]:
         """The stack's state as `pulumi stack export` gives it."""
-        said = self.engine.run(self.folder, "stack", "export", "--stack", stack)
+        file = self.folder / f"state-{stack}.json"
+        said = self.engine.run(self.folder, "stack", "export", "--stack", stack, "--file", str(file))
         assert said.code == 0, said.text
-        return json.loads(said.text)
+        state: dict[str, Any] = json.loads(file.read_text())
+        return state
 
 
 def project(folder: Path, engine: Engine) -> Project:

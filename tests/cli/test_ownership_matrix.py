@@ -97,10 +97,11 @@ def _pool(name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def previews(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Turn]:
-    """One preview of our own program for every row, each a stack of one project."""
-    made: Project = project(tmp_path_factory.mktemp("matrix"), engine)
+    """One preview of our own program for every row, each in a project of its own."""
+    folder = tmp_path_factory.mktemp("matrix")
 
     def preview(name: str) -> Turn:
+        made = project(folder / f"row-{name}", engine)
         made.write(name, {**COMMON, "holdfast:nodePools": [_pool(name)]})
         return made.run("preview", *POLICIES, stack=name)
 
