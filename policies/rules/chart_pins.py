@@ -44,12 +44,16 @@ _CLUSTER_POLICIES = "clusterpolicies.nvidia.com"
 
 def check_pins(resource: Resource, _config: Config) -> Iterator[Violation]:
     """Charts of the GPU stack and of queues, from a repository; a folder of the program is what it is."""
-    if not charts.is_chart(resource) or not _is_judged(resource):
+    if not charts.is_chart(resource):
+        return
+    key, version = _version(resource)
+    if charts.chart_reference(resource).unknown and not _EXACT.fullmatch(version.peek_text() or ""):
+        charts.chart_reference(resource).note()
+    if not _is_judged(resource):
         return
     reference = charts.chart_reference(resource).peek_text() or ""
     if _LOCAL.match(reference) or _VERSION_IN_NAME.search(reference):
         return
-    key, version = _version(resource)
     if version.unknown:
         version.note()
         return
@@ -86,9 +90,16 @@ def check_crds(resources: Sequence[Resource], _config: Config) -> Iterator[Viola
         for r in resources
         if r.type == _CRD and r.props["metadata"]["name"].peek_text() == _CLUSTER_POLICIES
     }
+    charts.note_unnamed_charts([r for r in resources if _may_be_stale(r)], {r.cluster for r in resources})
     for install in operator_charts(resources):
         if install.resource.cluster not in own:
             yield from (Violation(problem, install.resource.urn) for problem in _stale(install))
+
+
+def _may_be_stale(r: Resource) -> bool:
+    switched = [r.props[key] for key in ("skipCrds", "disableCRDHooks", "disableWebhooks")]
+    in_values = charts.chart_values(r)["operator"]["upgradeCRD"] if charts.is_chart(r) else r.props["-"]
+    return any(each.exists for each in (*switched, in_values))
 
 
 def _stale(install: Install) -> Iterator[str]:

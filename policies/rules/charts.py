@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Iterable
 
 from rules.engine import Resource
 from rules.views import UNKNOWN, View
@@ -60,6 +61,13 @@ def is_chart(resource: Resource) -> bool:
     return _BY_CONTROLLER.fullmatch(resource.type) is not None and not _goes_elsewhere(resource.props["spec"])
 
 
+def note_unnamed_charts(resources: Iterable[Resource], clusters: Container[str]) -> None:
+    """A chart whose name is not known yet may be any: a rule about one of them can not decide."""
+    for resource in resources:
+        if resource.cluster in clusters and is_chart(resource) and chart_reference(resource).unknown:
+            chart_reference(resource).note()
+
+
 def is_component(resource: Resource) -> bool:
     return resource.type in _COMPONENTS
 
@@ -68,7 +76,10 @@ def _goes_elsewhere(spec: View) -> bool:
     """Flux and Argo CD can deploy to other clusters than the one they run on."""
     destination = spec["destination"]
     names = [destination[key].peek_text() for key in ("server", "name")]
-    return spec["kubeConfig"].exists or any(name and name not in _THIS_CLUSTER for name in names)
+    kube_config = spec["kubeConfig"]
+    return (kube_config.exists and not kube_config.unknown) or any(
+        name and name not in _THIS_CLUSTER for name in names
+    )
 
 
 def chart_reference(resource: Resource) -> View:

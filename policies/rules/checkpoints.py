@@ -99,7 +99,7 @@ def _volume(workload: Workload, place: CheckpointPlace) -> View | None:
     for volume in volumes.elements():
         if volume.unknown:
             volume.note()
-        elif name is not None and volume["name"].peek_text() == name:
+        elif name is not None and volume["name"].text() == name:
             return volume
     return next(
         (
@@ -170,7 +170,7 @@ def _problem_of_claim(claim: Resource, resources: Sequence[Resource]) -> str | N
 
 
 def _problem_of_class(claim: Resource, resources: Sequence[Resource]) -> str | None:
-    name = claim.props["spec"]["storageClassName"].peek_text()
+    name = claim.props["spec"]["storageClassName"].text()
     if not name:
         return None
     for other in resources:

@@ -21,6 +21,7 @@ _CRITICAL = "system-node-critical"
 def check_critical_pods(resources: Sequence[Resource], _config: Config) -> Iterator[Violation]:
     """GPU Operators on clusters with a GPU pool of GKE, in another namespace than kube-system."""
     on_gke = {pool.cluster for pool in node_pools(resources) if pool.platform == "gke"}
+    charts.note_unnamed_charts(resources, on_gke)
     for install in operator_charts(resources):
         cluster, namespace = install.resource.cluster, install.namespace
         if cluster not in on_gke or namespace.value() == "kube-system" or not _is_critical(install):

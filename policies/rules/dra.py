@@ -9,7 +9,7 @@ from pulumi_policy import Severity
 from rules import charts
 from rules.engine import Config, Resource, Violation, stack_policy
 from rules.installs import operator_charts
-from rules.pods import gpu_names, may_have_pods, workloads
+from rules.pods import asks_for_gpu, gpu_names, may_have_pods, note_hidden_resources, workloads
 from rules.quota_keys import QUOTA, gpu_quota
 from rules.views import View
 
@@ -20,8 +20,9 @@ _COUNTS_DEVICES = ".deviceclass.resource.k8s.io/devices"
 
 
 def check_dra(resources: Sequence[Resource], _config: Config) -> Iterator[Violation]:
-    """Claims of NVIDIA's device classes, the drivers that serve them, and the quotas that do not count"
-    " them."""
+    """Claims of NVIDIA's device classes, the drivers that serve them, and the quotas that do not count
+    them.
+    """
     for install in operator_charts(resources):
         by_driver = install.setting("gpuCluster.deployCR")
         if by_driver.value() in (True, "true") and install.effective("clusterPolicy.deployCR") is not False:
@@ -31,15 +32,22 @@ def check_dra(resources: Sequence[Resource], _config: Config) -> Iterator[Violat
                 " both. Set one of them to false.",
                 install.resource.urn,
             )
-    claims = [r for r in resources if r.type.startswith(_GROUP) and r.kind in _CLAIMS and _device_class(r)]
+    every = [r for r in resources if r.type.startswith(_GROUP) and r.kind in _CLAIMS]
+    claims = [r for r in every if _device_class(r)]
     if not claims:
         return
+    for r in resources:
+        if r.type == QUOTA:
+            r.props["metadata"]["namespace"].value(), r.props["spec"]["hard"].value()
+    for claim in claims:
+        claim.props["metadata"]["namespace"].value()
+    charts.note_unnamed_charts(resources, {claim.cluster for claim in claims})
     yield from _check_drivers(resources, claims)
     quotas = {}
     for r in resources:
         if r.type == QUOTA:
             hard = r.props["spec"]["hard"]
-            if gpu_quota(hard) and not any(key.endswith(_COUNTS_DEVICES) for key in hard.peek_keys()):
+            if gpu_quota(hard) and not any(key.endswith(_COUNTS_DEVICES) for key in hard.keys()):
                 quotas[(r.cluster, _namespace(r))] = r
     for claim in claims:
         quota = quotas.get((claim.cluster, _namespace(claim)))
@@ -62,9 +70,9 @@ def _device_class(claim: Resource) -> str | None:
     spec = claim.props["spec"]
     if claim.kind == "ResourceClaimTemplate":
         spec = spec["spec"]
-    for request in spec["devices"]["requests"].peek_elements():
-        for one in (request, request["exactly"], *request["firstAvailable"].peek_elements()):
-            name = one["deviceClassName"].peek_text()
+    for request in spec["devices"]["requests"].elements():
+        for one in (request, request["exactly"], *request["firstAvailable"].elements()):
+            name = one["deviceClassName"].text()
             if name in _GPU_CLASSES:
                 return name
     return None
@@ -74,7 +82,7 @@ def _check_drivers(resources: Sequence[Resource], claims: Sequence[Resource]) ->
     drivers = [r for r in resources if charts.is_chart(r) and charts.chart_names(r) & charts.DRA_CHARTS]
     for cluster in sorted({claim.cluster for claim in claims}):
         here = [r for r in drivers if r.cluster == cluster]
-        off = [r for r in here if _switch(r).peek() in (False, "false")]
+        off = [r for r in here if _switch(r).value() in (False, "false")]
         if here and len(off) == len(here):
             claim = next(claim for claim in claims if claim.cluster == cluster)
             yield Violation(
@@ -94,16 +102,18 @@ def _check_pods(resources: Sequence[Resource], claims: Sequence[Resource]) -> It
     named = {(c.cluster, _namespace(c), c.props["metadata"]["name"].peek_text()): c for c in claims}
     for r in resources:
         for workload in workloads(r):
+            if asks_for_gpu(workload) is False:
+                continue
             asked = sorted(
                 name for c in workload.spec["containers"].peek_elements() for name in gpu_names(c)[0]
             )
-            if not asked:
-                continue
-            namespace = workload.namespace.peek_text() or "default"
-            for each in workload.spec["resourceClaims"].peek_elements():
+            namespace = workload.namespace.text() or "default"
+            for each in workload.spec["resourceClaims"].elements():
                 for key in ("resourceClaimName", "resourceClaimTemplateName"):
-                    claim = named.get((r.cluster, namespace, each[key].peek_text()))
-                    if claim is not None:
+                    claim = named.get((r.cluster, namespace, each[key].text()))
+                    if claim is not None and not asked:
+                        note_hidden_resources(workload)
+                    elif claim is not None:
                         yield Violation(
                             f"{workload.title} asks for {asked[0]} by resources.limits and for a GPU of the"
                             f" class {_device_class(claim)} by {claim.title}: it takes both, from two"

@@ -33,8 +33,9 @@ _WHAT_TO_WRITE = '{"resource": "<name or URN, * for any text>", "reason": "<why>
 
 @dataclass(frozen=True)
 class Exemption:
-    """One exception in force or run out: `pattern` is of a name or URN, `expires` the last day that"
-    " counts."""
+    """One exception in force or run out: `pattern` is of a name or URN, `expires` the last day that
+    counts.
+    """
 
     pattern: str
     reason: str

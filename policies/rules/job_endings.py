@@ -10,7 +10,7 @@ from pulumi_policy import EnforcementLevel, Severity
 from rules.engine import Config, Resource, Violation, resource_policy
 from rules.jobs import JOBSET, Job, resumable_jobs
 from rules.pods import is_ours, may_have_pods
-from rules.spot import spot_reason
+from rules.spot import note_hidden_reasons, spot_reason
 from rules.views import View
 
 SHORTEST_NOTICE = 15
@@ -69,6 +69,8 @@ def check_deadline(resource: Resource, _config: Config) -> Iterator[Violation]:
             )
         of_job = job.spec["activeDeadlineSeconds"].value()
         why = spot_reason(job.workload.spec)
+        if _is_number(of_job) and why is None and job.job_set is None:
+            note_hidden_reasons(job.workload.spec)
         if _is_number(of_job) and why and job.job_set is None:
             yield Violation(
                 f"{job.title} has activeDeadlineSeconds {of_job:g} on nodes that may be taken away at any"
@@ -103,8 +105,9 @@ def _hides_signals(job: Job, container: View) -> bool:
 
 
 def _waits_for_a_child(script: str) -> bool:
-    """Whether a script's last command is a child of the shell. One command alone is taken over by most"
-    " shells."""
+    """Whether a script's last command is a child of the shell. One command alone is taken over by most
+    shells.
+    """
     if re.search(r"\btrap\b|\bexec\b", script):
         return False
     joined = re.sub(r"\\\n", " ", script.strip())

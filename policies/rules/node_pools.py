@@ -14,7 +14,7 @@ from rules.placement import Alternative, Requirement
 from rules.views import View
 
 # Sources of the property names: the schemas of pulumi-aws 7.51, pulumi-gcp 10.2, azure-native 3, azure 6.
-_EKS = frozenset({"aws:eks/nodeGroup:NodeGroup", "aws-native:eks:Nodegroup"})
+EKS_NODE_GROUPS = frozenset({"aws:eks/nodeGroup:NodeGroup", "aws-native:eks:Nodegroup"})
 LAUNCH_TEMPLATES = frozenset({"aws:ec2/launchTemplate:LaunchTemplate", "aws-native:ec2:LaunchTemplate"})
 _GKE_POOL = "gcp:container/nodePool:NodePool"
 _GKE_CLUSTER = "gcp:container/cluster:Cluster"
@@ -52,7 +52,7 @@ _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_S
 
 def is_pool_type(type_: str) -> bool:
     return (
-        type_ in _EKS
+        type_ in EKS_NODE_GROUPS
         or type_ in LAUNCH_TEMPLATES
         or type_ in (_GKE_POOL, _GKE_CLUSTER)
         or (type_.startswith("azure") and bool(_AKS_POOL.fullmatch(type_) or _AKS_CLUSTER.fullmatch(type_)))
@@ -105,8 +105,9 @@ class NodePool:
         return label is None or label.peek_text() != "false"
 
     def may_run(self, nodes: Sequence[Alternative], tolerations: View | None) -> bool:
-        """Whether a Pod with this node selection and these tolerations (None: any) can come to these"
-        " nodes."""
+        """Whether a Pod with this node selection and these tolerations (None: any) can come to these
+        nodes.
+        """
         if not any(all(self._may_have(need) for need in one) for one in nodes):
             return False
         return tolerations is None or not self.untolerated(tolerations)
@@ -164,7 +165,7 @@ def node_pools(resources: Sequence[Resource]) -> list[NodePool]:
 
 
 def _pools_of(r: Resource, resources: Sequence[Resource]) -> Iterator[NodePool]:
-    if r.type in _EKS:
+    if r.type in EKS_NODE_GROUPS:
         yield from _of_eks(r, resources)
     elif r.type == _GKE_POOL:
         name = r.props["name"].peek_text() or r.name
@@ -178,8 +179,9 @@ def _pools_of(r: Resource, resources: Sequence[Resource]) -> Iterator[NodePool]:
 
 
 def _text_or_origin(r: Resource, key: str) -> str:
-    """What a pool names as its cluster: the last part of a name or id, or the cluster that it was made"
-    " from."""
+    """What a pool names as its cluster: the last part of a name or id, or the cluster that it was made
+    from.
+    """
     text = r.props[key].peek_text()
     if text:
         return text.rsplit("/", 1)[-1]
@@ -206,6 +208,8 @@ def _of_eks(r: Resource, resources: Sequence[Resource]) -> Iterator[NodePool]:
     names = tuple(t.peek_text() or "" for t in types)
     image = ami.peek_text() or ("CUSTOM" if custom else "")
     gpus = [name for name in names if is_nvidia_instance(name)]
+    if ami.unknown and not gpus and (not names or "" in names):
+        ami.note()
     if "NVIDIA" not in image and not image.endswith("_GPU") and not gpus:
         return
     name = (props["nodeGroupName"].peek_text() or props["nodegroupName"].peek_text()) or ""
@@ -235,7 +239,8 @@ def _inside_gke_cluster(r: Resource) -> Iterator[NodePool]:
 
 
 def _of_gke(r: Resource, title: str, name: str, config: View, cluster: str) -> Iterator[NodePool]:
-    accelerators = config["guestAccelerators"].peek_elements()
+    # An unknown configuration may be one of GPUs.
+    accelerators = config["guestAccelerators"].elements()
     machine = config["machineType"].peek_text() or ""
     if not accelerators and not _GCP_GPU.match(machine):
         return
@@ -325,7 +330,7 @@ def _aks_pool(r: Resource, title: str, name: str, pool: View, cluster: str) -> I
 
 def _of_karpenter(r: Resource, resources: Sequence[Resource]) -> Iterator[NodePool]:
     spec = r.props["spec"]["template"]["spec"]
-    if not any(_asks_for_nvidia(need) for need in spec["requirements"].peek_elements()):
+    if not any(_asks_for_nvidia(need) for need in spec["requirements"].elements()):
         return
     name = spec["nodeClassRef"]["name"].peek_text()
     node_class = next(
@@ -341,7 +346,7 @@ def _of_karpenter(r: Resource, resources: Sequence[Resource]) -> Iterator[NodePo
     taints = spec["taints"]
     # The nodes of EKS Auto Mode are Bottlerocket's, with driver, toolkit and device plugin. Source:
     # Amazon EKS user guide, "Deploy an accelerated workload" (EKS Auto Mode).
-    auto = spec["nodeClassRef"]["group"].peek_text() == "eks.amazonaws.com"
+    auto = spec["nodeClassRef"]["group"].text() == "eks.amazonaws.com"
     by_class = _karpenter_image(node_class) if node_class else ""
     yield NodePool(
         platform="eks",
@@ -360,9 +365,13 @@ def _of_karpenter(r: Resource, resources: Sequence[Resource]) -> Iterator[NodePo
 
 
 def _asks_for_nvidia(need: View) -> bool:
-    key, operator = need["key"].peek_text() or "", need["operator"].peek_text()
+    key, operator = need["key"].text() or "", need["operator"].peek_text()
     # EKS Auto Mode has the same labels below a name of its own.
     key = key.replace("eks.amazonaws.com/instance-", "karpenter.k8s.aws/instance-")
+    if key.startswith("karpenter.k8s.aws/instance-") or key == "node.kubernetes.io/instance-type":
+        operator = need["operator"].text()
+        for value in need["values"].elements():
+            value.value()
     values = [v.peek_text() or "" for v in need["values"].peek_elements()]
     if key.startswith("karpenter.k8s.aws/instance-gpu-"):
         return operator in ("Exists", "Gt", "In") and (not key.endswith("manufacturer") or "nvidia" in values)
@@ -394,8 +403,9 @@ def _labels(declared: View, more: Mapping[str, str]) -> dict[str, View]:
 
 
 def _taints(declared: View, startup: bool = False) -> Iterator[Taint]:
-    """The taints of a list of objects. A startup taint goes away before any Pod comes: it keeps nobody"
-    " out."""
+    """The taints of a list of objects. A startup taint goes away before any Pod comes: it keeps nobody
+    out.
+    """
     for each in [] if startup else declared.peek_elements():
         key, effect = each["key"].peek_text(), each["effect"].peek_text() or ""
         if key:
@@ -418,8 +428,8 @@ def _hidden_taints(declared: View) -> Iterator[View]:
     for each in declared.peek_elements():
         if each.unknown:
             yield each
-        elif each["key"].unknown:
-            yield each["key"]
+        else:
+            yield from (each[key] for key in ("key", "value", "effect") if each[key].unknown)
 
 
 def _assigned(pools: Sequence[NodePool], resources: Sequence[Resource]) -> Iterator[NodePool]:

@@ -35,19 +35,23 @@ _RESTRICTED_VOLUMES = frozenset(
 
 
 def check_pod_security(resources: Sequence[Resource], _config: Config) -> Iterator[Violation]:
-    """Every Pod template in a namespace of the stack that enforces a standard, and the GPU stack's own"
-    " charts."""
+    """Every Pod template in a namespace of the stack that enforces a standard, and the GPU stack's own
+    charts.
+    """
     enforced: dict[tuple[str, str], str] = {}
     for r in resources:
         if r.type == _NAMESPACE:
             level = r.props["metadata"]["labels"][ENFORCE_LABEL]
             name = r.props["metadata"]["name"].peek_text()
+            if level.value() in _LEVELS and r.props["metadata"]["name"].unknown:
+                r.props["metadata"]["name"].note()
             if name and level.value() in _LEVELS:
                 enforced[(r.cluster, name)] = level.peek()
     if not enforced:
         return
+    charts.note_unnamed_charts(resources, {cluster for cluster, _ in enforced})
     for install in installs(resources):
-        level = enforced.get((install.resource.cluster, install.namespace.peek_text() or ""))
+        level = enforced.get((install.resource.cluster, install.namespace.text() or ""))
         if level:
             yield _needs_privileges(install.title, install.resource.urn, level)
     for r in resources:
@@ -57,6 +61,8 @@ def check_pod_security(resources: Sequence[Resource], _config: Config) -> Iterat
                 yield _needs_privileges(r.title, r.urn, level)
         for workload in workloads(r):
             where = (r.cluster, workload.namespace.peek_text() or "default")
+            if workload.namespace.unknown and any(cluster == r.cluster for cluster, _ in enforced):
+                workload.namespace.note()
             level = enforced.get(where)
             if level is None or workload.namespace.unknown or not workload.complete:
                 continue

@@ -138,14 +138,15 @@ def in_scope(workload: Workload) -> bool:
     if asks or ours:
         return True
     if asks is None:
-        _note_hidden_resources(workload)
+        note_hidden_resources(workload)
     if ours is None:
         for labels in workload.labels:
             labels[PART_OF_LABEL].value()
     return False
 
 
-def _note_hidden_resources(workload: Workload) -> None:
+def note_hidden_resources(workload: Workload) -> None:
+    """Notes what of the Pod's amounts and claims is not known yet."""
     for group in ("containers", "initContainers"):
         for view in workload.spec[group].elements():
             for section in ("limits", "requests"):
@@ -156,13 +157,14 @@ def _note_hidden_resources(workload: Workload) -> None:
 def note_if_gpu_is_hidden(workload: Workload) -> None:
     """Notes the values that keep `asks_for_gpu` from an answer."""
     if asks_for_gpu(workload) is None:
-        _note_hidden_resources(workload)
+        note_hidden_resources(workload)
 
 
 @cache
 def may_have_pods(type_: str) -> bool:
-    """Whether a resource of this type can describe Pods: the built-in kinds that do, and any custom"
-    " resource."""
+    """Whether a resource of this type can describe Pods: the built-in kinds that do, and any custom
+    resource.
+    """
     if not type_.startswith("kubernetes:"):
         return False
     kind = type_.rsplit(":", 1)[-1].removesuffix("Patch").removesuffix("List")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pulumi_policy import EnforcementLevel, Severity
 
 from rules.engine import Config, Resource, Violation, stack_policy
-from rules.node_pools import NodePool, is_nvidia_instance, is_pool_type, node_pools
+from rules.node_pools import EKS_NODE_GROUPS, NodePool, is_nvidia_instance, is_pool_type, node_pools
 
 _ARM_FAMILIES = ("g5g", "p6e-gb")
 _NO_DRIVER = {
@@ -20,6 +20,7 @@ _NO_DRIVER = {
 
 def check_images(resources: Sequence[Resource], _config: Config) -> Iterator[Violation]:
     """EKS node groups whose instances have NVIDIA GPUs."""
+    _note_instance_types(resources)
     for pool in node_pools(resources):
         if pool.platform != "eks" or pool.resource.type.startswith("kubernetes:"):
             continue
@@ -28,6 +29,16 @@ def check_images(resources: Sequence[Resource], _config: Config) -> Iterator[Vio
         problem = _problem_of(pool)
         if problem:
             yield Violation(f"{pool.title}: amiType {pool.image} {problem}", pool.resource.urn)
+
+
+def _note_instance_types(resources: Sequence[Resource]) -> None:
+    """Whether an image without a driver is right depends on the instances."""
+    for r in resources:
+        image = r.props["amiType"].peek_text() or ""
+        types = r.props["instanceTypes"]
+        if image.split("_")[0] in _NO_DRIVER and r.type in EKS_NODE_GROUPS:
+            for each in types.elements():
+                each.value()
 
 
 def _problem_of(pool: NodePool) -> str | None:
@@ -56,8 +67,9 @@ def _problem_of(pool: NodePool) -> str | None:
 
 
 def check_versions(resources: Sequence[Resource], _config: Config) -> Iterator[Violation]:
-    """Pools whose driver comes with an image or from the cloud: the version of that is the driver's"
-    " version."""
+    """Pools whose driver comes with an image or from the cloud: the version of that is the driver's
+    version.
+    """
     for pool in node_pools(resources):
         for view in pool.hidden:
             view.note()

@@ -15,7 +15,7 @@ from rules.engine import Config, Resource, Violation, of_kubernetes, stack_polic
 from rules.installs import Install, installs
 from rules.node_pools import NodePool, Taint, is_pool_type, node_pools, tolerates
 from rules.placement import alternatives
-from rules.pods import asks_for_gpu, gpu_names, may_have_pods, workloads
+from rules.pods import asks_for_gpu, gpu_names, may_have_pods, note_if_gpu_is_hidden, workloads
 from rules.table import OPERATOR, eks_profile, profiles
 from rules.tolerations import tolerated_gpu_taint
 from rules.views import View
@@ -56,6 +56,7 @@ def check_pool_taints(resources: Sequence[Resource], _config: Config) -> Iterato
             yield from _check_operands_against_nfd(install)
     if not pools:
         return
+    charts.note_unnamed_charts(resources, shown)
     parts = [(r.cluster, part) for r in resources for part in _parts_of(r, pools)]
     parts += [(install.resource.cluster, part) for install in found for part in _parts_of_operator(install)]
     for pool in pools:
@@ -67,6 +68,8 @@ def check_pool_taints(resources: Sequence[Resource], _config: Config) -> Iterato
             if part.tolerations.unknown:
                 part.tolerations.note()
                 continue
+            if pool.taints:
+                _note_hidden(part.tolerations)
             for taint in pool.untolerated(part.tolerations):
                 yield Violation(
                     f"{pool.title} has the taint {taint.text}, which {part.what} of {part.title} do not"
@@ -75,6 +78,13 @@ def check_pool_taints(resources: Sequence[Resource], _config: Config) -> Iterato
                     part.urn,
                 )
     yield from _check_pods(resources, pools)
+
+
+def _note_hidden(tolerations: View) -> None:
+    """An unknown toleration may be the one that is missing."""
+    for each in tolerations.elements():
+        for key in ("key", "operator", "value", "effect"):
+            each[key].value()
 
 
 def _toleration(taint: Taint) -> str:
@@ -153,8 +163,9 @@ def _check_operands_against_nfd(install: Install) -> Iterator[Violation]:
 
 
 def _is_of_gpu_nodes(toleration: View) -> bool:
-    """NFD runs on other nodes too; and that it keeps the chart's own toleration of nvidia.com/gpu says"
-    " little."""
+    """NFD runs on other nodes too; and that it keeps the chart's own toleration of nvidia.com/gpu says
+    little.
+    """
     return toleration["key"].peek_text() != _GPU["key"] and tolerated_gpu_taint(toleration) is not None
 
 
@@ -172,9 +183,9 @@ def _check_pods(resources: Sequence[Resource], pools: Sequence[NodePool]) -> Ite
             continue
         here = [pool for pool in pools if pool.cluster == r.cluster]
         for workload in workloads(r) if here else ():
-            if not workload.complete or not asks_for_gpu(workload):
+            if not workload.complete or asks_for_gpu(workload) is False:
                 continue
-            if any(labels[_QUEUE_LABEL].exists for labels in workload.labels):
+            if any(labels[_QUEUE_LABEL].value() is not None for labels in workload.labels):
                 continue  # Kueue adds the tolerations of the flavor that it takes
             nodes, tolerations = alternatives(workload.spec), workload.spec["tolerations"]
             fitting = [pool for pool in here if pool.may_run(nodes, None)]
@@ -182,7 +193,10 @@ def _check_pods(resources: Sequence[Resource], pools: Sequence[NodePool]) -> Ite
                 tolerations.note()
                 continue
             missing = [_missing(pool, workload.spec) for pool in fitting]
-            if missing and all(missing):
+            if not missing or not all(missing) or any(labels.unknown for labels in workload.labels):
+                continue
+            note_if_gpu_is_hidden(workload)
+            if asks_for_gpu(workload):
                 yield Violation(
                     f"{workload.title} asks for a GPU, but does not tolerate {missing[0][0].text} of"
                     f" {fitting[0].title}, so it stays Pending. Add {_toleration(missing[0][0])} to its"
@@ -192,8 +206,9 @@ def _check_pods(resources: Sequence[Resource], pools: Sequence[NodePool]) -> Ite
 
 
 def _missing(pool: NodePool, spec: View) -> list[Taint]:
-    """EKS and GKE add the toleration of a taint that is named as the resource"
-    " (ExtendedResourceToleration)."""
+    """EKS and GKE add the toleration of a taint that is named as the resource
+    (ExtendedResourceToleration).
+    """
     asked: set[str] = set()
     for container in spec["containers"].peek_elements():
         asked |= gpu_names(container)[0]

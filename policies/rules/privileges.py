@@ -43,7 +43,7 @@ def _problems(workload: Workload) -> Iterator[str]:
     ):
         if spec[key].value() is True:
             yield f" has {key}: true, so it reaches the processes of every other Pod on the node. {instead}"
-    for volume in spec["volumes"].peek_elements():
+    for volume in spec["volumes"].elements():
         path = volume["hostPath"]["path"].value()
         if isinstance(path, str) and _WHOLE_NODE.fullmatch(path):
             yield (
@@ -68,8 +68,9 @@ def _problems(workload: Workload) -> Iterator[str]:
 
 
 def check_by_request(resource: Resource, _config: Config) -> Iterator[Violation]:
-    """Every Pod, whether it asks for GPUs or not, but those of DaemonSets and of the cluster's own"
-    " services."""
+    """Every Pod, whether it asks for GPUs or not, but those of DaemonSets and of the cluster's own
+    services.
+    """
     for workload in workloads(resource):
         if workload.kind == "DaemonSet":
             continue
@@ -79,17 +80,17 @@ def check_by_request(resource: Resource, _config: Config) -> Iterator[Violation]
 
 
 def _past_the_plugin(workload: Workload) -> Iterator[str]:
-    for volume in workload.spec["volumes"].peek_elements():
-        path = volume["hostPath"]["path"].peek_text() or ""
+    for volume in workload.spec["volumes"].elements():
+        path = volume["hostPath"]["path"].text() or ""
         if _DEVICE.fullmatch(path):
             yield (
                 f", volume '{volume['name'].peek_text()}': hostPath {path} takes a GPU that the device"
                 " plugin gives to others too. Remove the volume, and set resources.limits nvidia.com/gpu."
             )
     for container in workload.containers():
-        for variable in container.view["env"].peek_elements():
+        for variable in container.view["env"].elements():
             value = variable["value"]
-            if variable["name"].peek_text() == _VISIBLE and _takes_devices(value):
+            if variable["name"].text() == _VISIBLE and _takes_devices(value):
                 yield (
                     f", container '{container.name}': {_VISIBLE}={value.peek_text()} takes GPUs that the"
                     " device plugin gives to others too: it wins over what the plugin sets. Remove the"

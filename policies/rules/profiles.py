@@ -59,6 +59,7 @@ def check_profile(resources: Sequence[Resource], config: Config) -> Iterator[Vio
                 yield from judge_others(profiles()[name], others, found)
         pools = [pool for pool in every_pool if pool.cluster == cluster]
         if pools:
+            charts.note_unnamed_charts(resources, {cluster})
             operators = {install.resource.urn for install in found}
             free = [i for i in found if (cluster, i.namespace.peek_text()) not in overridden]
             yield from _judge_pools(pools, declared, free, [o for o in others if o.urn not in operators])

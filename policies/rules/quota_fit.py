@@ -48,8 +48,9 @@ def check_quota_fit(resources: Sequence[Resource], _config: Config) -> Iterator[
     for r in resources:
         if r.type in (QUOTA, _LIMIT_RANGE):
             namespace = r.props["metadata"]["namespace"]
-            where = (r.cluster, namespace.peek_text() or "default")
-            if namespace.unknown:
+            where = (r.cluster, namespace.text() or "default")
+            if namespace.unknown or r.props["spec"].unknown:
+                r.props["spec"].value()
                 continue
             if r.type == _LIMIT_RANGE:
                 ranged.add(where)
@@ -63,6 +64,8 @@ def check_quota_fit(resources: Sequence[Resource], _config: Config) -> Iterator[
             continue
         namespace = r.props["metadata"]["namespace"]
         where = (r.cluster, namespace.peek_text() or "default")
+        if namespace.unknown and may_have_pods(r.type):
+            namespace.note()
         if namespace.unknown or where not in quotas:
             continue
         asked = _asked(r)
@@ -74,18 +77,19 @@ def check_quota_fit(resources: Sequence[Resource], _config: Config) -> Iterator[
 def _check_queues(
     resources: Sequence[Resource], quotas: Mapping[tuple[str, str], Sequence[Resource]]
 ) -> Iterator[Violation]:
-    """Kueue admits by its own quota and does not look at a ResourceQuota (kueue#696): that must not be"
-    " smaller."""
+    """Kueue admits by its own quota and does not look at a ResourceQuota (kueue#696): that must not be
+    smaller.
+    """
     queues = {
-        (r.cluster, r.props["metadata"]["name"].peek_text()): r
+        (r.cluster, r.props["metadata"]["name"].text()): r
         for r in resources
         if r.type.startswith(_KUEUE) and r.kind == "ClusterQueue"
     }
     for r in resources:
         if not r.type.startswith(_KUEUE) or r.kind != "LocalQueue":
             continue
-        queue = queues.get((r.cluster, r.props["spec"]["clusterQueue"].peek_text()))
-        namespace = r.props["metadata"]["namespace"].peek_text() or "default"
+        queue = queues.get((r.cluster, r.props["spec"]["clusterQueue"].text()))
+        namespace = r.props["metadata"]["namespace"].text() or "default"
         if queue is None:
             continue
         nominal = _nominal(queue)
@@ -194,8 +198,9 @@ def _count(view: View, asked: _Asked) -> int:
 
 
 def _of_pod(workload: Workload, asked: _Asked) -> Amounts:
-    """A Pod's amounts as the quota counts them: all containers, or one init container if that asks for"
-    " more."""
+    """A Pod's amounts as the quota counts them: all containers, or one init container if that asks for
+    more.
+    """
     together: Amounts = defaultdict(Decimal)
     largest: Amounts = defaultdict(Decimal)
     for group in ("containers", "initContainers"):

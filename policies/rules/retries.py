@@ -9,7 +9,7 @@ from pulumi_policy import EnforcementLevel, Severity
 from rules.engine import Config, Resource, Violation, resource_policy
 from rules.jobs import Job, is_on_disruption, jobs, matches_code, resumable_jobs, rules_of
 from rules.pods import in_scope, is_ours, may_be_in_scope, may_have_pods
-from rules.spot import spot_reason
+from rules.spot import note_hidden_reasons, spot_reason
 from rules.views import View
 
 PREEMPTED = 75
@@ -141,6 +141,8 @@ def check_spot(resource: Resource, _config: Config) -> Iterator[Violation]:
         if job.job_set is not None or not may_be_in_scope(job.workload):
             continue
         why = spot_reason(job.workload.spec)
+        if why is None and in_scope(job.workload):
+            note_hidden_reasons(job.workload.spec)
         if why and job.spec["backoffLimit"].peek() != 0 and in_scope(job.workload):
             yield Violation(
                 f"{job.title} is a plain Job on nodes that may be taken away at any time ({why}). Its"
@@ -151,8 +153,7 @@ def check_spot(resource: Resource, _config: Config) -> Iterator[Violation]:
 
 
 def check_kills_count(resource: Resource, _config: Config) -> Iterator[Violation]:
-    """Every Job that asks for GPUs or is ours; `Ignore` on exit codes, by which an out-of-memory kill is"
-    " ignored."""
+    """Every Job that asks for GPUs or is ours: what it ignores by its exit code."""
     for job in jobs(resource):
         if not may_be_in_scope(job.workload):
             continue

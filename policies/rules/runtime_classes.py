@@ -9,7 +9,7 @@ from pulumi_policy import Severity
 from rules import charts
 from rules.engine import Config, Resource, Violation, stack_policy
 from rules.installs import Install, installs
-from rules.pods import may_have_pods, workloads
+from rules.pods import Workload, may_have_pods, workloads
 
 _RUNTIME_CLASS = "kubernetes:node.k8s.io/v1:RuntimeClass"
 _BY_CDI = frozenset({"nvidia-cdi", "nvidia-legacy"})
@@ -18,17 +18,18 @@ _BY_CDI = frozenset({"nvidia-cdi", "nvidia-legacy"})
 def check_runtime_classes(resources: Sequence[Resource], _config: Config) -> Iterator[Violation]:
     """NVIDIA's classes on clusters with a GPU Operator in the stack: there it is known who makes which."""
     found = installs(resources)
+    named = {r.cluster for r in resources if any(_of_nvidia(w) for w in workloads(r))}
+    charts.note_unnamed_charts(resources, named)
     for cluster in sorted({install.resource.cluster for install in found}):
         here = [install for install in found if install.resource.cluster == cluster]
         classes = [r for r in resources if r.type == _RUNTIME_CLASS and r.cluster == cluster]
-        declared = {r.props["metadata"]["name"].peek_text() or "" for r in classes}
+        declared = {r.props["metadata"]["name"].text() or "" for r in classes}
         yield from _check_second_makers(here[0], classes)
         for r in resources:
             if r.cluster != cluster:
                 continue
             for workload in workloads(r):
-                named = workload.spec["runtimeClassName"]
-                name = named.peek_text() or ""
+                name = workload.spec["runtimeClassName"].text() or ""
                 if "nvidia" not in name or name in declared:
                     continue
                 problem = _problem_of(name, here[0])
@@ -36,11 +37,17 @@ def check_runtime_classes(resources: Sequence[Resource], _config: Config) -> Ite
                     yield Violation(f"{workload.title}: runtimeClassName {name} {problem}", r.urn)
 
 
+def _of_nvidia(workload: Workload) -> bool:
+    return "nvidia" in (workload.spec["runtimeClassName"].peek_text() or "")
+
+
 def _check_second_makers(install: Install, classes: Sequence[Resource]) -> Iterator[Violation]:
     made = install.effective("operator.runtimeClass")
     for r in classes:
         name = r.props["metadata"]["name"].peek_text()
-        handler = r.props["handler"].peek_text()
+        handler = r.props["handler"].text()
+        if made is None:
+            install.setting("operator.runtimeClass").note()
         by_cdi = name in _BY_CDI and install.effective("cdi.enabled") is True
         # The operator's classes are named as their handlers.
         if name is not None and handler not in (None, name) and (name == made or by_cdi):

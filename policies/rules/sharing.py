@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,11 +13,12 @@ from rules.engine import Config, Resource, Violation, of_kubernetes, stack_polic
 from rules.installs import installs
 from rules.node_pools import is_pool_type, node_pools
 from rules.outline import Line, outline
-from rules.pods import gpu_names, may_have_pods, workloads
+from rules.pods import Workload, gpu_names, may_have_pods, note_if_gpu_is_hidden, workloads
 from rules.quantity import parse
 from rules.quota_keys import QUOTA, gpu_quota
 
 _CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
+_OF_PLUGIN = re.compile(r"sharing|slic|device-plugin|nvidia|\bmps\b|\bgpu", re.IGNORECASE)
 _SHARED = ".shared"
 _GKE_SHARING = "cloud.google.com/gke-gpu-sharing-strategy"
 _KINDS = {"timeSlicing": "time-slicing", "mps": "MPS"}
@@ -24,8 +26,9 @@ _KINDS = {"timeSlicing": "time-slicing", "mps": "MPS"}
 
 @dataclass(frozen=True)
 class _Sharing:
-    """GPUs of a cluster that several Pods use at once: `renamed` if they are advertised as"
-    " nvidia.com/gpu.shared."""
+    """GPUs of a cluster that several Pods use at once: `renamed` if they are advertised as
+    nvidia.com/gpu.shared.
+    """
 
     cluster: str
     urn: str
@@ -35,8 +38,9 @@ class _Sharing:
 
 
 def check_sharing(resources: Sequence[Resource], _config: Config) -> Iterator[Violation]:
-    """The device plugin's configurations, GKE's sharing pools, quotas of several namespaces, and MIG"
-    " requests."""
+    """The device plugin's configurations, GKE's sharing pools, quotas of several namespaces, and MIG
+    requests.
+    """
     found = []
     for r in resources:
         for text in _texts(r):
@@ -56,6 +60,10 @@ def _texts(r: Resource) -> Iterator[str]:
     """Where the device plugin gets its configuration from: ConfigMaps, and values that make them."""
     if r.type == _CONFIG_MAP:
         places = [r.props["data"]]
+        # An unknown text is the plugin's only if something says so: many ConfigMaps have unknown texts.
+        if _OF_PLUGIN.search(f"{r.name} {r.props['metadata']['name'].peek_text()}"):
+            for key in places[0].keys():
+                places[0][key].value()
     elif charts.is_chart(r):
         values = charts.chart_values(r)
         operator = charts.operator_values(r)
@@ -101,6 +109,9 @@ def _check_quotas(resources: Sequence[Resource], found: Sequence[_Sharing]) -> I
             and r.cluster == sharing.cluster
             and (capped := gpu_quota(r.props["spec"]["hard"]))
         ]
+        for r in resources:
+            if r.type == QUOTA and r.cluster == sharing.cluster:
+                r.props["spec"]["hard"].value()
         if sharing.renamed:
             for r, capped in quotas:
                 if not any(name.endswith(_SHARED) for name in capped):
@@ -127,6 +138,15 @@ def _check_quotas(resources: Sequence[Resource], found: Sequence[_Sharing]) -> I
             )
 
 
+def _asked(workload: Workload) -> dict[str, object]:
+    """The GPU resources that a Pod's containers ask for, with an amount of each."""
+    return {
+        name: container["resources"]["limits"][name].peek()
+        for container in workload.spec["containers"].peek_elements()
+        for name in gpu_names(container)[0]
+    }
+
+
 def _check_slices(resources: Sequence[Resource]) -> Iterator[Violation]:
     """Pods that ask for MIG slices where the operator advertises them under the name of a whole GPU."""
     plugins = {
@@ -135,6 +155,12 @@ def _check_slices(resources: Sequence[Resource]) -> Iterator[Violation]:
         if charts.is_chart(r) and charts.chart_names(r) & charts.DEVICE_PLUGIN_CHARTS
     }
     single = {}
+    sliced = {
+        r.cluster
+        for r in resources
+        if any(n.startswith("nvidia.com/mig-") for w in workloads(r) for n in _asked(w))
+    }
+    charts.note_unnamed_charts(resources, sliced)
     for install in installs(resources):
         strategy = install.setting("mig.strategy")
         if install.resource.cluster in plugins or install.effective("devicePlugin.enabled") is not True:
@@ -150,10 +176,9 @@ def _check_slices(resources: Sequence[Resource]) -> Iterator[Violation]:
         if not of_kubernetes(r.type):
             continue
         for workload in workloads(r):
-            asked = {}
-            for container in workload.spec["containers"].peek_elements():
-                for name in gpu_names(container)[0]:
-                    asked[name] = container["resources"]["limits"][name].peek()
+            asked = _asked(workload)
+            if r.cluster in single:
+                note_if_gpu_is_hidden(workload)
             slices = sorted(name for name in asked if name.startswith("nvidia.com/mig-"))
             if slices and r.cluster in single:
                 install, strategy = single[r.cluster]

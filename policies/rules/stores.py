@@ -62,10 +62,15 @@ def check_public(resources: Sequence[Resource], _config: Config) -> Iterator[Vio
     """Buckets of training, and what opens them: ACLs, policies, members, switched off blocks."""
     training = {r.urn for r in resources if r.type in _BUCKETS and _is_of_training(r)}
     for r in resources:
-        if r.urn not in training and not training.intersection(r.depends_on) and not _names_training(r):
-            continue
         opened = next(_openings(r), None)
-        if opened:
+        if not opened and not r.unknowns.paths:
+            continue
+        known = r.urn in training or training.intersection(r.depends_on) or _names_training(r)
+        if not known:
+            r.unknowns.paths.clear()
+            if opened:
+                _note_names(r)
+        elif opened:
             yield Violation(
                 f"{r.title} {opened}, so anybody can read checkpoints and models, or replace them by others"
                 " that the next run then loads. Remove it, and give access to the run's own identity.",
@@ -78,6 +83,12 @@ def _is_of_training(r: Resource) -> bool:
     words = [r.name, *(r.props[key].peek_text() or "" for key in ("bucket", "bucketName", "name"))]
     words += [tags[key].peek_text() or "" for key in tags.peek_keys()]
     return any(_TRAINING.search(word) for word in words)
+
+
+def _note_names(r: Resource) -> None:
+    """A name that is not known yet may say that the bucket is one of training."""
+    for key in ("bucket", "bucketName", "containerName", "name"):
+        r.props[key].value()
 
 
 def _names_training(r: Resource) -> bool:
@@ -136,8 +147,9 @@ def _is_open_policy(policy: View) -> bool:
 
 
 def check_encryption(resource: Resource, _config: Config) -> Iterator[Violation]:
-    """Filesystems and disks that are not encrypted unless one says so. FSx, Google and Azure always"
-    " encrypt."""
+    """Filesystems and disks that are not encrypted unless one says so. FSx, Google and Azure always
+    encrypt.
+    """
     props = resource.props
     if resource.type in _EFS or (resource.type == _EBS and _is_of_training(resource)):
         encrypted = props["encrypted"]
@@ -166,7 +178,10 @@ def check_encryption(resource: Resource, _config: Config) -> Iterator[Violation]
 
 def check_forced_destroy(resource: Resource, _config: Config) -> Iterator[Violation]:
     """Buckets of training that a destroy empties."""
-    if resource.type in _BUCKETS and _is_of_training(resource):
+    if resource.type in _BUCKETS and not _is_of_training(resource):
+        if resource.props["forceDestroy"].peek() is True:
+            _note_names(resource)
+    elif resource.type in _BUCKETS:
         if resource.props["forceDestroy"].value() is True:
             yield Violation(
                 f"{resource.title}: forceDestroy is true, so a destroy or a replacement deletes every"

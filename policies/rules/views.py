@@ -63,8 +63,9 @@ class View:
 
     @property
     def path(self) -> str:
-        """Where this is, as `spec.containers[0].image`. Made when asked for: rules walk far more than they"
-        " say."""
+        """Where this is, as `spec.containers[0].image`. Made when asked for: rules walk far more than they
+        say.
+        """
         above = self._above.path if self._above is not None else ""
         if isinstance(self._key, int):
             return f"{above}[{self._key}]"

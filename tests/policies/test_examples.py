@@ -103,7 +103,37 @@ def _places(value, path=()):
         yield from _places(item, (*path, key))
 
 
-NONSENSE = [None, "", "UNKNOWN", "x", -1, 1.5, True, [], [None], ["UNKNOWN"], {}, {"x": "UNKNOWN"}, [{"x": 1}]]
+def test_no_value_of_a_mistake_hides_it_by_being_unknown(judge, example):
+    # Every value of every mistake in turn: the rule still refuses it, or says what it could not read.
+    hidden = []
+    for case in (c for c in CASES if "fails" in c):
+        for number, resource in enumerate(case["resources"]):
+            for *above, last in _places(resource["props"]):
+                changed = copy.deepcopy(case)
+                target = changed["resources"][number]["props"]
+                for key in above:
+                    target = target[key]
+                target[last] = "UNKNOWN"
+                if _judged(judge, example, changed) == ([], []):
+                    hidden.append(f"{case['rule']}: {case['fails']}: {resource['type']} {[*above, last]}")
+    assert hidden == []
+
+
+NONSENSE = [
+    None,
+    "",
+    "UNKNOWN",
+    "x",
+    -1,
+    1.5,
+    True,
+    [],
+    [None],
+    ["UNKNOWN"],
+    {},
+    {"x": "UNKNOWN"},
+    [{"x": 1}],
+]
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
