@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pulumi_policy import EnforcementLevel, Severity
 
 from rules.engine import Config, Resource, Violation, resource_policy
-from rules.jobs import Job, is_on_disruption, jobs, matches_code, resumable_jobs, rules_of
+from rules.jobs import Job, is_on_disruption, jobs, matches_code, resumable_jobs, rules_of, training_jobs
 from rules.pods import in_scope, is_ours, may_be_in_scope, may_have_pods
 from rules.spot import note_hidden_reasons, spot_reason
 from rules.views import View
@@ -24,8 +24,8 @@ _BY_BACKOFF = "BackoffLimitExceeded"
 
 
 def check_preemption(resource: Resource, _config: Config) -> Iterator[Violation]:
-    """Every Job that asks for GPUs or is ours and writes checkpoints."""
-    for job in resumable_jobs(resource):
+    """Every Job that asks for GPUs or is ours and writes checkpoints, or says that it trains."""
+    for job in training_jobs(resource):
         in_place = _restarts_in_place(job)
         if in_place:
             yield Violation(
@@ -180,7 +180,7 @@ KILLS_COUNT = resource_policy(
 
 PREEMPTION_NOT_COUNTED = resource_policy(
     name="preemption-not-counted",
-    description="A preemption does not count as a failure of a Job or JobSet that writes checkpoints.",
+    description="A preemption does not count as a failure of a Job or JobSet that trains.",
     severity=Severity.HIGH,
     remediation=(
         "Set restartPolicy: Never. In a Job's podFailurePolicy, ignore the DisruptionTarget condition (and"
