@@ -30,8 +30,10 @@ for warning in plan.warnings:
     pulumi.log.warn(warning)
 
 cluster = cluster_access(plan.kubeconfig, plan.context, plan.cluster_identifier)
-kinds = {pool.name: pool.kind for pool in settings.node_pools}
-pools = {pool.name: create_node_pool(kinds[pool.name], GpuNodePoolArgs(pool, cluster)) for pool in plan.pools}
+clouds = plan.cloud_pools
+pools = {
+    pool.name: create_node_pool(GpuNodePoolArgs(pool, cluster, clouds.get(pool.name))) for pool in plan.pools
+}
 operator = None
 if plan.operator:
     operator = GpuOperator("gpu-operator", GpuOperatorArgs(plan.operator, cluster, tuple(pools.values())))

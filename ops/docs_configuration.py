@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from components.settings.node_pool import DEFAULT_KIND, KINDS
 from components.settings.stack import StackSettings
 from components.settings.team import DEFAULT_QUOTA
 
@@ -37,13 +38,28 @@ Values are structured YAML. A text may hold `${NAME}`: it is replaced from the e
 variable is an error. An unknown key is an error too, with a suggestion. All problems are told at once, each
 with its key, its value, why it can not work and what to write instead.
 
-A complete example is [Pulumi.dev.yaml](../Pulumi.dev.yaml). `pulumi config` shows what a stack says.
+Complete examples are [Pulumi.dev.yaml](../Pulumi.dev.yaml) for the rehearsal, [Pulumi.prod-eks.yaml](../Pulumi.prod-eks.yaml) and
+[Pulumi.prod-gke.yaml](../Pulumi.prod-gke.yaml). `pulumi config` shows what a stack says.
+
+A node pool has one of four kinds, and each has a section of its own below;
+[Node pools](environments.md#node-pools) says which is for what. `nodePoolArgs`, `nodeGroupArgs` and
+`launchTemplateArgs` take every other argument of the cloud's resource, by its provider's own names (camelCase): an
+argument that the provider does not have is refused with a suggestion, one that ownership or safety depends on with the setting that
+decides it.
 """
 
 # For the keys whose name and type say it to a programmer, and not yet to a reader of this page.
 ALSO: Mapping[str, str] = {
     "StackSettings.environment": "Name of the environment; it labels everything that the stack makes.",
-    "NodePoolSettings.name": "Name of the pool; runs refer to it.",
+    **{
+        f"{kind.__name__}.name": "Name of the pool; runs refer to it, and a cloud calls its pool by it."
+        for kind in KINDS.values()
+    },
+    **{
+        f"{model.__name__}.kind": f"`{kind}`" + (", the default." if kind == DEFAULT_KIND else ".")
+        for kind, model in KINDS.items()
+    },
+    "StackSettings.node_pools": "GPU node pools, each of one of four kinds.",
     "NodeSelection.match_labels": "Labels that the nodes already have. Give this or `names`.",
     "NodeSelection.names": "Names of the nodes.",
     "Taint.key": "Key of the taint.",
@@ -109,18 +125,23 @@ def sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[Base
     """The model and every model below it, each with the path of its keys, in the order of the fields."""
     yield path, model
     for name, field in model.model_fields.items():
-        below, many = _model_of(field.annotation)
-        if below is not None:
-            key = f"{path}{'' if path.endswith(':') else '.'}{field.alias or name}{'[]' if many else ''}"
-            yield from sections(below, key)
+        models, many = _models_of(field.annotation)
+        key = f"{path}{'' if path.endswith(':') else '.'}{field.alias or name}{'[]' if many else ''}"
+        if len(models) < 2:
+            for below in models:
+                yield from sections(below, key)
+            continue
+        # A choice of models: each of them first, and what is below them after, once where they share it.
+        yield from ((f"{key} ({_tag(below)})", below) for below in models)
+        yield from dict.fromkeys(inner for below in models for inner in [*sections(below, key)][1:])
 
 
 def meaning(model: type[BaseModel], name: str) -> str:
     """What one key means: our words, its docstring, or that of the model behind it; else empty."""
     if text := ALSO.get(f"{model.__name__}.{name}") or descriptions(model).get(name):
         return text
-    below, _many = _model_of(model.model_fields[name].annotation)
-    return inspect.cleandoc(below.__doc__ or "").split("\n\n")[0].replace("\n", " ") if below else ""
+    models, _many = _models_of(model.model_fields[name].annotation)
+    return inspect.cleandoc(models[0].__doc__ or "").split("\n\n")[0].replace("\n", " ") if models else ""
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
@@ -207,17 +228,22 @@ def _kind(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> str:
     )
 
 
-def _model_of(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
-    """The settings model in a field's type, and whether the field holds a list of them."""
+def _models_of(annotation: Any) -> tuple[list[type[BaseModel]], bool]:
+    """The settings models in a field's type (several in a union of kinds), and whether it holds a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation, False
+        return [annotation], False
     origin = typing.get_origin(annotation)
-    if origin in (tuple, list, types.UnionType, typing.Union, typing.Annotated):
-        for inner in typing.get_args(annotation):
-            found, many = _model_of(inner)
-            if found is not None:
-                return found, many or origin in (tuple, list)
-    return None, False
+    if origin not in (tuple, list, types.UnionType, typing.Union, typing.Annotated):
+        return [], False
+    inner = [_models_of(argument) for argument in typing.get_args(annotation)]
+    found = [model for models, _ in inner for model in models]
+    return found, bool(found) and (origin in (tuple, list) or any(many for _, many in inner))
+
+
+def _tag(model: type[BaseModel]) -> str:
+    """Which of several kinds a model is, as its configuration says it."""
+    (kind,) = typing.get_args(model.model_fields["kind"].annotation)
+    return f"kind: {kind}"
 
 
 def _cell(text: str) -> str:

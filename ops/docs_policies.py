@@ -33,14 +33,38 @@ A mandatory rule's violation stops the preview; an advisory rule only tells. Wha
 which value it could not read and decides at `pulumi up`. With `--skip-preview`, rules over the whole stack are judged when the
 resources exist already; rules over one resource still stop it before it is made.
 
-On self-managed nodes no resource shows what the node image has. The operator's Namespace tells it by the label
-`holdfast.dev/node-profile` (a row of [ownership.json](../policies/ownership.json)), or the pack's configuration does:
+## Who owns what on which nodes
+
+Node groups and pools of EKS, GKE, AKS and Karpenter show what their nodes bring, and the pack judges the GPU Operator, device plugins and driver installers by it.
+On self-managed nodes no resource shows it. There the operator's Namespace tells it by the label `holdfast.dev/node-profile` (a row of
+[ownership.json](../policies/ownership.json)), or the pack's configuration does, by `nodeProfile` of the rule `node-profile-agreement`. Where the operator's values differ
+from the row on purpose, the annotation `holdfast.dev/ownership-override` on that Namespace says why, and the rule leaves the operator alone.
+
+A provider's kubeconfig or context tells clusters apart. Of several clusters of a cloud in one stack, the one whose name stands in a provider's kubeconfig or context is that
+provider's cluster.
+
+## Configuration
+
+Every rule has a level (`advisory`, `mandatory`, `disabled`) and exceptions. `all` is the level of every rule that does not name its own:
 
 ```json
-{"node-profile-agreement": {"nodeProfile": "self-managed-driver-toolkit"}}
+{
+  "all": "mandatory",
+  "spot-without-delay": "disabled",
+  "node-profile-agreement": {"nodeProfile": "self-managed-driver-toolkit"},
+  "image-by-digest": {
+    "enforcementLevel": "mandatory",
+    "exceptions": [
+      {"resource": "*:Job::legacy-*", "reason": "moves to digests with release 4", "expires": "2027-03-31"}
+    ]
+  }
+}
 ```
 
-passed as `--policy-pack-config FILE`.
+passed as `--policy-pack-config FILE`. An exception names a resource by its name or URN (`*` stands for any text), says why it is one, and the last day on which it holds. One that
+has expired, or that has no reason or no date, excuses nothing: it is an error of its own, whatever the level.
+
+## Rules
 
 | rule | judges | severity | level |
 |---|---|---|---|
@@ -48,7 +72,9 @@ passed as `--policy-pack-config FILE`.
 
 
 def render() -> str:
-    sys.path.insert(0, str(ROOT / "policies"))  # the pack stands alone: its modules import each other from there
+    sys.path.insert(
+        0, str(ROOT / "policies")
+    )  # the pack stands alone: its modules import each other from there
     from rules.catalogue import entries
 
     rules = entries()
@@ -59,8 +85,12 @@ def render() -> str:
     )
     parts = []
     for rule in rules:
-        settings = f"\nSettings: {', '.join(f'`{name}`' for name in rule.settings)}\n" if rule.settings else ""
-        parts.append(f"\n## {rule.name}\n\n{rule.description}\n\n**What to do:** {rule.remediation}\n{settings}")
+        settings = (
+            f"\nSettings: {', '.join(f'`{name}`' for name in rule.settings)}\n" if rule.settings else ""
+        )
+        parts.append(
+            f"\n## {rule.name}\n\n{rule.description}\n\n**What to do:** {rule.remediation}\n{settings}"
+        )
     return HEAD + table + "".join(parts)
 
 

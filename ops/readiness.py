@@ -63,4 +63,4 @@ def _pool(pool: ExpectedPool, nodes: Sequence[Mapping[str, Any]]) -> PoolExpecta
         if pool.match_labels.items() <= (node["metadata"].get("labels") or {}).items()
     ))  # fmt: skip
     taint = {"key": pool.taint.key, "value": pool.taint.value, "effect": pool.taint.effect}
-    return PoolExpectation(pool.name, tuple(names), pool.gpus_per_node, taint)
+    return PoolExpectation(pool.name, tuple(names), pool.gpus_per_node, taint, min_nodes=pool.min_nodes)

@@ -1,6 +1,6 @@
-"""Assembles the policy pack; `PolicyPack` serves it to the engine until the engine ends it."""
+"""Serves the policy pack to the engine until the engine ends it."""
 
-from pulumi_policy import EnforcementLevel, PolicyPack
 from rules.catalogue import POLICIES
+from rules.server import serve
 
-PolicyPack(name="holdfast", policies=list(POLICIES), enforcement_level=EnforcementLevel.MANDATORY)
+serve("holdfast", POLICIES)

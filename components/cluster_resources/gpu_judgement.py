@@ -9,10 +9,10 @@ allocatable `nvidia.com/gpu`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from components.cluster_resources.gpu_snapshot import GPU, DaemonSet, Node, Pod, Snapshot
+from components.cluster_resources.gpu_snapshot import GPU, DaemonSet, Node, Pod, Snapshot, expectation_nodes
 from components.cluster_resources.membership import taint_text
 from components.cluster_resources.waiting import Verdict
 
@@ -50,6 +50,10 @@ class PoolExpectation:
     gpus_per_node: int
     taint: Mapping[str, str]
     """`key`, `value`, `effect`."""
+    match_labels: Mapping[str, str] = field(default_factory=dict)
+    """In place of `nodes` where an autoscaler adds and removes them: the labels by which they are found."""
+    min_nodes: int | None = None
+    """Nodes that must be there at least; None: all of `nodes`, and at least one."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,12 @@ class Expectation:
         return cls(
             pools=tuple(
                 PoolExpectation(
-                    pool["name"], tuple(pool["nodes"]), int(pool["gpusPerNode"]), dict(pool["taint"])
+                    pool["name"],
+                    tuple(pool.get("nodes", ())),
+                    int(pool["gpusPerNode"]),
+                    dict(pool["taint"]),
+                    dict(pool.get("matchLabels", {})),
+                    int(pool["minNodes"]) if "minNodes" in pool else None,
                 )
                 for pool in props["pools"]
             ),
@@ -93,6 +102,8 @@ def judge(snapshot: Snapshot, expectation: Expectation) -> Verdict:
     """
     waiting: list[str] = []
     faults: list[str] = []
+    notes: list[str] = []
+    expectation = replace(expectation, pools=tuple(_found(snapshot, pool) for pool in expectation.pools))
     _operator(snapshot, expectation, waiting)
     for name in expectation.runtime_classes:
         if name not in snapshot.runtime_classes:
@@ -105,8 +116,26 @@ def judge(snapshot: Snapshot, expectation: Expectation) -> Verdict:
                 "holdfast:gpuOperator.extraValues, or another release."
             )
     for pool in expectation.pools:
-        _pool(snapshot, expectation, pool, waiting, faults)
-    return Verdict(tuple(waiting), tuple(faults))
+        if pool.nodes or pool.min_nodes is None:
+            _pool(snapshot, expectation, pool, waiting, faults)
+        elif pool.min_nodes == 0:
+            notes.append(
+                f"Pool {pool.name} has no node now and needs none at least, so its GPUs are proved when the first run"
+                " brings one."
+            )
+        if pool.min_nodes and len(pool.nodes) < pool.min_nodes:
+            labels = ", ".join(f"{key}={value}" for key, value in sorted(pool.match_labels.items()))
+            waiting.append(
+                f"Pool {pool.name} has {len(pool.nodes)} of at least {pool.min_nodes} nodes"
+                f"{f' (labels {labels})' if labels else ''}."
+            )
+    return Verdict(tuple(waiting), tuple(faults), tuple(notes))
+
+
+def _found(snapshot: Snapshot, pool: PoolExpectation) -> PoolExpectation:
+    if not pool.match_labels:
+        return pool
+    return replace(pool, nodes=expectation_nodes(snapshot.nodes, {"matchLabels": pool.match_labels}))
 
 
 def _operator(snapshot: Snapshot, expectation: Expectation, waiting: list[str]) -> None:
@@ -123,9 +152,19 @@ def _operator(snapshot: Snapshot, expectation: Expectation, waiting: list[str]) 
     policy = snapshot.cluster_policy
     if policy is None:
         waiting.append("The operator's ClusterPolicy does not exist yet.")
-    elif policy.state != "ready" or policy.reason != "Reconciled":
+    elif policy.state != "ready" or policy.reason not in _enough(expectation):
         why = ": ".join(part for part in (policy.reason, policy.message) if part)
         waiting.append(f"ClusterPolicy is {policy.state}{f' ({why})' if why else ''}.")
+
+
+def _enough(expectation: Expectation) -> tuple[str, ...]:
+    """Reasons of a ClusterPolicy that is as ready as it can be.
+
+    Without a GPU node the controller makes no DaemonSet, only RuntimeClasses, and says one of the last two
+    (gpu-operator v26.7.0, controllers/object_controls.go, DaemonSet; clusterpolicy_controller.go, Reconcile).
+    """
+    empty = all(pool.min_nodes == 0 and not pool.nodes for pool in expectation.pools)
+    return ("Reconciled", "NoGPUNodes", "NFDLabelsMissing") if empty else ("Reconciled",)
 
 
 def _pool(

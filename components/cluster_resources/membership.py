@@ -14,7 +14,7 @@ seeing each other.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,13 @@ class Membership:
     labels: Mapping[str, str]
     taint: Mapping[str, str]
     """`key`, `value` and `effect`."""
+    verify: Collection[str] = ()
+    """What is never written, only looked at: `labels`, `taint`, or both."""
+
+    @property
+    def only_looks(self) -> bool:
+        """True: nothing is written to a node, not even the note."""
+        return {"labels", "taint"} <= set(self.verify)
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,8 @@ def join(node: Json, membership: Membership) -> Change | None:
     """
     name, note = name_of(node), _Note.of(node)
     if note.owner not in (None, membership.owner):
+        if membership.only_looks:
+            return None
         raise NodeConflict(
             f"Node {name} belongs to {note.owner} already, so pool {membership.pool} ({membership.owner}) "
             "can not take it. A node has one pool: change selectNodes of one of the two. Was the pool "
@@ -105,17 +114,39 @@ def join(node: Json, membership: Membership) -> Change | None:
     what: list[str] = []
     labels, our_labels = _join_labels(node, note, membership, what)
     taints, our_taints = _join_taints(node, note, membership, what)
-    new_note = json.dumps(
+    new_note = None if membership.only_looks else json.dumps(
         {"owner": membership.owner, "labels": our_labels, "taints": our_taints},
         sort_keys=True,
         separators=(",", ":"),
-    )
+    )  # fmt: skip
     annotations = (
         {} if (node["metadata"].get("annotations") or {}).get(NOTE) == new_note else {NOTE: new_note}
     )
     if annotations and not what:
-        what.append("note the pool")
+        what.append("note the pool" if new_note else "forget the pool, and leave its labels and taint")
     return _change(node, labels, annotations, taints, what)
+
+
+def missing(node: Json, membership: Membership) -> Iterator[tuple[str, str]]:
+    """What a node lacks of what is only verified: in words, and the command that gives it."""
+    name = name_of(node)
+    live = node["metadata"].get("labels") or {}
+    for key, value in membership.labels.items() if "labels" in membership.verify else ():
+        if live.get(key) != value:
+            other = (
+                f"{key}={live[key]} instead of {key}={value}" if key in live else f"no label {key}={value}"
+            )
+            overwrite = "--overwrite " if key in live else ""
+            yield other, f"kubectl label node {overwrite}{name} {key}={value}"
+    if "taint" in membership.verify:
+        wanted = {**membership.taint, "value": membership.taint.get("value") or ""}
+        taints = (node.get("spec") or {}).get("taints") or []
+        there = next((taint for taint in taints if _identity(taint) == _identity(wanted)), None)
+        if there is None:
+            yield f"no taint {taint_text(wanted)}", f"kubectl taint node {name} {taint_text(wanted)}"
+        elif not _same(there, wanted):
+            told = f"the taint {taint_text(there)} instead of {taint_text(wanted)}"
+            yield told, f"kubectl taint node --overwrite {name} {taint_text(wanted)}"
 
 
 def leave(node: Json, owner: str) -> Change | None:
@@ -141,7 +172,10 @@ def _join_labels(
     live = node["metadata"].get("labels") or {}
     patch: dict[str, str | None] = {}
     ours: dict[str, str] = {}
+    verified = "labels" in membership.verify
     for key, value in membership.labels.items():
+        if verified:
+            continue
         if live.get(key) == value:
             if key in note.labels:
                 ours[key] = value
@@ -174,6 +208,8 @@ def _join_taints(
     stale = [t for t in old if any(_same(t, ours) for ours in note.taints) and not _same(t, wanted)]
     kept = [t for t in old if t not in stale]
     what += [f"remove taint {taint_text(taint)}" for taint in stale]
+    if "taint" in membership.verify:
+        return (kept if stale else None), []
     there = next((t for t in kept if _identity(t) == _identity(wanted)), None)
     if there is None:
         what.append(f"set taint {taint_text(wanted)}")

@@ -1,4 +1,5 @@
-"""The dynamic resource that keeps one label set and one taint on every node of a self-managed pool.
+"""The dynamic resource that keeps one label set and one taint on every node of a pool that exists already, or
+only verifies that they are there.
 
 How a node that joins later is found by a plain `up`, with no refresh: the engine calls `check` at every
 preview and update, and `check` looks at the cluster. The nodes that it finds become the input `nodes`, and
@@ -9,7 +10,7 @@ before and the preview is empty.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import pulumi
@@ -17,14 +18,23 @@ from pulumi import dynamic
 
 from components.cluster_resources.access import Cluster, Json, connect, items
 from components.cluster_resources.errors import ChangedMeanwhile, ClusterProblem, NodeConflict, in_plain_words
-from components.cluster_resources.membership import Change, Membership, held_by, join, leave, name_of, selects
+from components.cluster_resources.membership import (
+    Change,
+    Membership,
+    held_by,
+    join,
+    leave,
+    missing,
+    name_of,
+    selects,
+)
 
 NODES = "/api/v1/nodes"
 ATTEMPTS = 12
 """Tries per node against other writers; a kubelet's heartbeat alone changes a node every ten seconds."""
 
 IDENTITY = ("cluster", "owner")
-DECLARED = ("kubeconfig", "context", "pool", "selector", "labels", "taint", "nodes")
+DECLARED = ("kubeconfig", "context", "pool", "selector", "labels", "taint", "verify", "nodes")
 
 
 def plan(nodes: list[Json], props: Mapping[str, Any]) -> tuple[list[str], list[Change]]:
@@ -54,6 +64,7 @@ class NodePoolMembershipProvider(dynamic.ResourceProvider):
         try:
             nodes = items(connect(news["kubeconfig"], news["context"]), NODES)
             _refuse_missing(nodes, news)
+            _refuse_incomplete(nodes, news)
             names, changes = plan(nodes, news)
         except ClusterProblem as problem:
             return dynamic.CheckResult(news, [dynamic.CheckFailure("", str(problem))])
@@ -94,7 +105,7 @@ class NodePoolMembershipProvider(dynamic.ResourceProvider):
 
 
 class NodePoolMembership(dynamic.Resource, module="holdfast", name="NodePoolMembership"):
-    """Labels and taint of one self-managed pool."""
+    """Labels and taint of one pool whose nodes exist already."""
 
     nodes: pulumi.Output[list[str]]
     """The names of the pool's nodes, sorted."""
@@ -111,10 +122,11 @@ class NodePoolMembership(dynamic.Resource, module="holdfast", name="NodePoolMemb
         selector: Mapping[str, Any],
         labels: Mapping[str, str],
         taint: Mapping[str, str],
+        verify: Collection[str] = (),
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """`selector`: `{"matchLabels": {…}}` or `{"names": […]}`; `taint`: key, value, effect; `cluster`:
-        its identity.
+        its identity; `verify`: of `labels` and `taint`, what the nodes must have already.
         """
         props: dict[str, Any] = {
             "kubeconfig": kubeconfig,
@@ -126,6 +138,7 @@ class NodePoolMembership(dynamic.Resource, module="holdfast", name="NodePoolMemb
             "labels": dict(labels),
             "taint": dict(taint),
             "nodes": None,
+            **({"verify": sorted(verify)} if verify else {}),
         }
         super().__init__(NodePoolMembershipProvider(), name, props, opts)
 
@@ -191,15 +204,43 @@ def _refuse_missing(nodes: list[Json], props: Mapping[str, Any]) -> None:
         )
 
 
+def _refuse_incomplete(nodes: list[Json], props: Mapping[str, Any]) -> None:
+    """Every node that lacks what is only verified, all at once, with the commands that help."""
+    membership = _membership(props)
+    lacks = {
+        name_of(node): list(missing(node, membership)) for node in nodes if selects(props["selector"], node)
+    }
+    if any(lacks.values()):
+        words = "; ".join(
+            f"{node} has {' and '.join(word for word, _ in found)}" for node, found in lacks.items() if found
+        )
+        commands = " && ".join(command for found in lacks.values() for _, command in found)
+        raise ClusterProblem(
+            f"Pool {props['pool']} is only verified ({' and '.join(props['verify'])}), and its nodes are not "
+            f"what it says: {words}. Set it where the nodes come from, so that new ones have it too; for those "
+            f"that are there: `{commands}`. Or let the stack do it: change: {{labels: true, taint: true}} of the pool in "
+            "holdfast:nodePools."
+        )
+
+
 def _is_member(node: Json, props: Mapping[str, Any]) -> bool:
+    membership = _membership(props)
+    if any(missing(node, membership)):
+        return False
     try:
-        return join(node, _membership(props)) is None
+        return join(node, membership) is None
     except NodeConflict:
         return False
 
 
 def _membership(props: Mapping[str, Any]) -> Membership:
-    return Membership(props["owner"], props["pool"], dict(props["labels"]), dict(props["taint"]))
+    return Membership(
+        props["owner"],
+        props["pool"],
+        dict(props["labels"]),
+        dict(props["taint"]),
+        tuple(props.get("verify") or ()),
+    )
 
 
 def _declared(props: Mapping[str, Any]) -> dict[str, Any]:

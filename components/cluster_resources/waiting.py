@@ -25,6 +25,8 @@ class Verdict:
 
     waiting: tuple[str, ...]
     faults: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """What a person should know although nothing is waited for."""
 
     @property
     def ready(self) -> bool:
@@ -65,7 +67,7 @@ def wait(
             raise ClusterProblem(f"The {subject.name} can not become ready. " + " ".join(lasting))
         ready_since = (ready_since if ready_since is not None else now) if verdict.ready else None
         if ready_since is not None and now - ready_since >= stay_seconds:
-            say(f"{subject.name}: ready after {now - started:.0f} s.")
+            say(" ".join([f"{subject.name}: ready after {now - started:.0f} s.", *verdict.notes]))
             return
         if ready_since is None and now - started >= timeout_seconds:
             raise ClusterProblem(_timeout(verdict, subject, timeout_seconds))

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from components.planning import extra_values
+from components.planning import eks_checks, extra_values, gke_checks
 from components.planning.merge import at, leaves
-from components.planning.ownership import LAYER_TITLES, LAYERS, OPERATOR, Profile, owner_title, profiles
+from components.planning.node_pool_plans import gpus_per_node
+from components.planning.ownership import (
+    LAYER_TITLES,
+    LAYERS,
+    OPERATOR,
+    Profile,
+    override_problems,
+    owner_title,
+    profile_name,
+    profile_of,
+    profiles,
+)
 from components.planning.quota import GPU, Shortage, quota_fit, run_demand
 from components.settings.consistency import Told, told
 from components.settings.draft import Draft
 from components.settings.explain import closest
-from components.settings.node_pool import NodePoolSettings
+from components.settings.node_pool import EksNodePoolSettings, GkeNodePoolSettings, NodePoolSettings
 from components.settings.problems import full_key
 from components.settings.quantity import parse
 from components.settings.run import RunSettings
@@ -22,13 +33,17 @@ from components.settings.team import TeamSettings
 
 def problems(draft: Draft) -> list[Told]:
     """Every problem that a planner sees in what is valid so far."""
-    usable = {index: pool for index, pool in draft.node_pools.items() if _refused(pool) is None}
     found = [refused for index, pool in draft.node_pools.items() if (refused := _refused(pool, index))]
+    found += [*eks_checks.problems(draft), *gke_checks.problems(draft)]
+    for index, pool in draft.node_pools.items():
+        found += override_problems(("nodePools", index), pool)
+    usable = {index: pool for index, pool in draft.node_pools.items() if _has_owners(pool)}
+    found += _clusters(draft.node_pools)
     mixed = list(_mixed_owners(usable))
     found += mixed
-    served = [pool for pool in usable.values() if profiles()[pool.profile].install_operator]
+    served = [pool for pool in usable.values() if profile_of(pool).install_operator]
     if served and not mixed and draft.gpu_operator:
-        found += extra_values.problems(draft.gpu_operator, profiles()[served[0].profile], served)
+        found += extra_values.problems(draft.gpu_operator, profile_of(served[0]), served)
     for index, team in draft.teams.items():
         found += _team(index, team)
     for index, run in draft.runs.items():
@@ -38,31 +53,71 @@ def problems(draft: Draft) -> list[Told]:
 
 def _refused(pool: NodePoolSettings, index: int = 0) -> Told | None:
     path: Path = ("nodePools", index, "profile")
-    profile = profiles().get(pool.profile)
+    name = profile_name(pool)
+    if isinstance(pool, EksNodePoolSettings | GkeNodePoolSettings):
+        if name is None:
+            # The checks of the pool's own cloud say which of its settings do not go together.
+            return None
+        if profiles()[name].reject:
+            path = ("nodePools", index, pool.kind, "accelerator", "driver")
+        elif pool.profile not in (None, name):
+            fix = f"write {name}, or remove it: it follows from {pool.kind}"
+            return told(path, pool.profile, f"nodes as {pool.kind} describes them are of the row {name}", fix)
+    profile = profiles().get(name or "")
     if profile is None:
-        meant = closest(pool.profile, profiles())
+        meant = closest(str(name), profiles())
         supported = ", ".join(name for name, row in profiles().items() if row.status != "reject")
         fix = f"did you mean {meant}? The profiles are {supported}" if meant else f"write one of {supported}"
-        return told(path, pool.profile, "there is no such profile in policies/ownership.json", fix)
+        return told(path, name, "there is no such profile in policies/ownership.json", fix)
     if profile.reject:
         # The table's message is whole: it says why and what to write instead.
         reason, _, way_out = profile.reject.partition(" Either ")
-        return told(path, pool.profile, reason, f"either {way_out}" if way_out else "choose another profile")
+        shown = pool.gke.accelerator.driver if isinstance(pool, GkeNodePoolSettings) else pool.profile
+        return told(path, shown, reason, f"either {way_out}" if way_out else "choose another profile")
     return None
+
+
+def _has_owners(pool: NodePoolSettings) -> bool:
+    name = profile_name(pool)
+    return name in profiles() and not profiles()[name].reject
 
 
 def _mixed_owners(pools: dict[int, NodePoolSettings]) -> Iterator[Told]:
     """One ClusterPolicy has one driver, toolkit, plugin and RuntimeClass for all nodes."""
     for (_, first), (index, second) in combinations(pools.items(), 2):
-        one, other = profiles()[first.profile], profiles()[second.profile]
+        one, other = profile_of(first), profile_of(second)
         difference = _difference(one, other)
         if difference:
+            # A pool that the stack creates has its profile from what it is, and not from a setting.
+            derived = isinstance(second, EksNodePoolSettings | GkeNodePoolSettings)
             yield told(
-                ("nodePools", index, "profile"),
-                second.profile,
-                f'pool "{second.name}" and pool "{first.name}" (profile {one.name}) can not share the'
-                f" cluster's one GPU Operator, whose settings hold for all nodes: {difference}",
+                ("nodePools", index, second.kind if derived else "profile"),
+                None if derived else other.name,
+                f'pool "{second.name}"{f" (profile {other.name})" if derived else ""} and pool "{first.name}"'
+                f" (profile {one.name}) can not share the cluster's one GPU Operator, whose settings hold for all"
+                f" nodes: {difference}",
                 "let both pools have nodes of one profile, or put them in different clusters",
+            )
+
+
+def _clusters(pools: dict[int, NodePoolSettings]) -> Iterator[Told]:
+    """A stack is one cluster: every pool that it creates is in the first one's."""
+    first: tuple[str, tuple[str | None, ...]] | None = None
+    for index, pool in pools.items():
+        if isinstance(pool, EksNodePoolSettings):
+            where: tuple[str | None, ...] = ("EKS", pool.eks.cluster)
+        elif isinstance(pool, GkeNodePoolSettings):
+            where = ("GKE", pool.gke.cluster, pool.gke.location, pool.gke.project)
+        else:
+            continue
+        first = first or (pool.name, where)
+        if where != first[1]:
+            here, there = (" ".join(part for part in at if part) for at in (where, first[1]))
+            yield told(
+                ("nodePools", index, pool.kind, "cluster"),
+                where[1],
+                f'a stack is one cluster: this pool is in {here}, and pool "{first[0]}" is in {there}',
+                "write the cluster of holdfast:cluster in both, or a stack for each cluster",
             )
 
 
@@ -115,6 +170,16 @@ def _team(index: int, team: TeamSettings) -> Iterator[Told]:
 
 
 def _fit(index: int, run: RunSettings, draft: Draft) -> Iterator[Told]:
+    pool = draft.pool(run.pool)
+    gpus = gpus_per_node(pool) if pool else None
+    if pool and gpus is not None and run.gpus > gpus:
+        yield told(
+            ("runs", index, "requests" if run.requests.gpus is not None else "limits", "gpus"),
+            run.gpus,
+            f'a run is one Pod on one node, and a node of pool "{pool.name}" has {gpus}, so the Pod would wait'
+            " for ever",
+            f"write {gpus} or less, or name a pool with larger nodes",
+        )
     team = draft.team(run.team)
     if team is None or run.cancelled:
         return

@@ -71,10 +71,10 @@ def warnings(settings: GpuOperatorSettings, profile: Profile, pools: Sequence[No
     for path in TOLERATION_PATHS:
         if path[0] == "node-feature-discovery" and settings.nfd != "operator":
             continue
-        for pool in pools:
-            if not tolerates(at(merged, path), pool.taint):
+        for pool, taint in ((pool, taint) for pool in pools for taint in (pool.taint, *pool.startup_taints)):
+            if not tolerates(at(merged, path), taint):
                 found.append(
-                    f"gpuOperator.extraValues.{'.'.join(path)} does not tolerate the taint {pool.taint} of"
+                    f"gpuOperator.extraValues.{'.'.join(path)} does not tolerate the taint {taint} of"
                     " pool "
                     f'"{pool.name}": its nodes will never get these Pods and never become ready. '
                     "Add a toleration of that taint to the list, or remove the list."

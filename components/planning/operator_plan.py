@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from components.settings.node_pool import Taint
@@ -16,6 +16,8 @@ class ExpectedPool:
     name: str
     match_labels: Mapping[str, str]
     node_names: tuple[str, ...]
+    min_nodes: int | None
+    """Nodes that must be there at least; None: all that are selected, and at least one."""
     gpus_per_node: int
     taint: Taint
 
@@ -45,6 +47,8 @@ class OperatorExpectation:
 class OperatorPlan:
     """The one GPU Operator of the cluster."""
 
+    install: bool
+    """False: somebody else has installed it; it is left alone and only waited for."""
     namespace: str
     namespace_labels: Mapping[str, str]
     release_name: str
@@ -56,3 +60,6 @@ class OperatorPlan:
     """Nested chart values, final: extraValues are merged."""
     timeout_seconds: int
     expectation: OperatorExpectation
+    namespace_annotations: Mapping[str, str] = field(default_factory=dict)
+    critical_pods_quota: Mapping[str, Any] | None = None
+    """The complete ResourceQuota for Pods of the system's priority classes; None where none is needed."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from components.planning.critical_pods import critical_pods_quota
 from components.planning.labels import environment_labels
 from components.planning.merge import at, deep_merge
-from components.planning.node_pools import toleration
+from components.planning.node_pools import NodePoolPlan, taints_of_operands, toleration
 from components.planning.operator_plan import ExpectedPool, OperatorExpectation, OperatorPlan
-from components.planning.ownership import Profile
+from components.planning.ownership import SWITCHED, Profile
 from components.settings.gpu_operator import GpuOperatorSettings
 from components.settings.node_pool import NodePoolSettings, Taint
 
 RELEASE_NAME = "gpu-operator"
+OVERRIDE_NOTE = "holdfast.dev/ownership-override"
+"""Annotation of the operator's namespace: why the owners are not the table's."""
 # The chart's own tolerations, repeated because a list in the values replaces the chart's list.
 OPERAND_TOLERATIONS = ({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},)
 NFD_WORKER_TOLERATIONS = (
@@ -48,9 +51,11 @@ def is_on(value: Any) -> bool:
     return value is None or bool(value)
 
 
-def own_values(profile: Profile, pools: Sequence[NodePoolSettings], nfd: str) -> dict[str, Any]:
+def own_values(
+    profile: Profile, pools: Sequence[NodePoolSettings | NodePoolPlan], nfd: str
+) -> dict[str, Any]:
     """The values that follow from profile, taints and NFD's owner, before anything that the site adds."""
-    tolerations = _unique(toleration(pool.taint) for pool in pools)
+    tolerations = _unique(toleration(taint) for taint in taints_of_operands(pools))
     values = {
         "daemonsets": {"tolerations": _unique([*OPERAND_TOLERATIONS, *tolerations])},
         "nfd": {"enabled": nfd == "operator"},
@@ -64,20 +69,29 @@ def own_values(profile: Profile, pools: Sequence[NodePoolSettings], nfd: str) ->
 
 
 def plan_operator(
-    environment: str, settings: GpuOperatorSettings, pools: Sequence[NodePoolSettings], profile: Profile
+    environment: str, settings: GpuOperatorSettings, pools: Sequence[NodePoolPlan], profile: Profile
 ) -> OperatorPlan:
     """The installation of the operator. The settings have been checked, see `checks.problems`."""
     values = deep_merge(own_values(profile, pools, settings.nfd), settings.extra_values)
     timeout = settings.timeout_minutes * 60
+    install = settings.install == "always"
     return OperatorPlan(
+        install=install,
         namespace=settings.namespace,
         # Operands run privileged; where Pod Security is enforced the namespace must say so.
         namespace_labels={
             **environment_labels(environment),
             **{f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")},
-            # Tells the policy pack, which sees resources only, what the nodes are.
-            "holdfast.dev/node-profile": profile.name,
+            # Tells the policy pack, which sees resources only, what the nodes are. With an override they are not
+            # what the row says.
+            **({} if profile.override else {"holdfast.dev/node-profile": profile.name}),
         },
+        namespace_annotations={OVERRIDE_NOTE: profile.override.reason} if profile.override else {},
+        critical_pods_quota=critical_pods_quota(
+            profile.platform, pools, settings.namespace, environment_labels(environment)
+        )
+        if install
+        else None,
         release_name=RELEASE_NAME,
         chart=settings.chart.chart,
         repository_url=settings.chart.repository_url,
@@ -91,7 +105,7 @@ def plan_operator(
 def _expectation(
     settings: GpuOperatorSettings,
     values: Mapping[str, Any],
-    pools: Sequence[NodePoolSettings],
+    pools: Sequence[NodePoolPlan],
     profile: Profile,
     timeout: int,
 ) -> OperatorExpectation:
@@ -101,20 +115,26 @@ def _expectation(
         is_on(at(values, path, False))
         for path in (("driver", "usePrecompiled"), ("driver", "nvidiaDriverCRD", "enabled"))
     )
+    # Of an operator that somebody else installed nothing is known but what the pools' row needs.
+    theirs = settings.install == "existing"
     present = [
-        name for operand, name in _OPERANDS.items() if on[operand] and not (operand == "driver" and renamed)
+        name
+        for operand, name in _OPERANDS.items()
+        if on[operand] and not (operand == "driver" and renamed) and not (theirs and operand not in SWITCHED)
     ]
+    nfd = is_on(at(values, ("nfd", "enabled"))) and not theirs
     return OperatorExpectation(
         namespace=settings.namespace,
         daemonsets=(*present, _VALIDATOR),
-        nfd_daemonsets=(f"{_nfd_name(values)}-worker",) if is_on(at(values, ("nfd", "enabled"))) else (),
+        nfd_daemonsets=(f"{_nfd_name(values)}-worker",) if nfd else (),
         absent_daemonsets=tuple(name for operand, name in _OPERANDS.items() if not on[operand]),
         runtime_classes=profile.created_runtime_classes,
         pools=tuple(
             ExpectedPool(
                 name=pool.name,
-                match_labels=dict(pool.select_nodes.match_labels),
-                node_names=pool.select_nodes.names,
+                match_labels=pool.match_labels,
+                node_names=pool.node_names,
+                min_nodes=pool.min_nodes,
                 gpus_per_node=pool.gpus_per_node,
                 taint=pool.taint,
             )

@@ -9,6 +9,7 @@ from components.planning.node_pools import NodePoolPlan
 from components.planning.run import RunPlan
 from components.planning.stack import StackPlan
 from components.planning.team import TeamPlan
+from components.settings.override import OwnershipOverride
 
 
 def stack_outputs(plan: StackPlan) -> dict[str, Any]:
@@ -34,11 +35,16 @@ def _pool(pool: NodePoolPlan) -> dict[str, Any]:
         "gpusPerNode": pool.gpus_per_node,
         "spot": pool.spot,
         "profile": pool.ownership.profile,
+        **({"override": _override(pool.ownership.override)} if pool.ownership.override else {}),
         "runtimeClass": pool.runtime_class,
         "owners": {
             item.layer: {"owner": item.owner, "reason": item.reason} for item in pool.ownership.layers
         },
     }
+
+
+def _override(override: OwnershipOverride) -> dict[str, Any]:
+    return {"reason": override.reason, "layers": dict(override.layers)}
 
 
 def _team(team: TeamPlan) -> dict[str, Any]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
 from components.settings.base import refusal
+from components.settings.explain import closest
 from components.settings.formats import DnsSubdomain
+from components.settings.problems import kind_of
 
 
 def _later(known: str, later: dict[str, str], what: str) -> Callable[[Any], Any]:
@@ -19,20 +21,13 @@ def _later(known: str, later: dict[str, str], what: str) -> Callable[[Any], Any]
         if isinstance(value, str) and value != known:
             name = plain.get(re.sub(r"[^a-z0-9]", "", value.lower()), value)
             reason = later.get(name, f"there is no {what} of this name")
-            wait = (
-                f", or wait for the release that brings {name}" if reason.endswith("later release") else ""
-            )
+            wait = f", or wait for the release that brings {name}" if reason.endswith("later release") else ""
             raise refusal(reason, f"write {known}{wait}")
         return value
 
     return check
 
 
-_CLOUD_POOLS = {
-    "eks": "pools that the stack creates on EKS come in a later release",
-    "gke": "pools that the stack creates on GKE come in a later release",
-    "existing": "pools that the stack only names come in a later release",
-}
 _NOT_SHARED = "it is gone with the Pod or tied to one node, so the next attempt can not read it"
 _STORAGE_KINDS = {
     **{
@@ -92,6 +87,16 @@ def _access_mode(value: Any) -> Any:
     raise refusal("it is not the name of an access mode", "write ReadWriteMany")
 
 
+def _operator_install(value: Any) -> Any:
+    if isinstance(value, bool) or value == "never":
+        raise refusal(
+            "whether there is an operator at all follows from the pools' rows, and only who installs it is a"
+            " choice",
+            "write always, or existing if the cluster has one",
+        )
+    return value
+
+
 def _install(value: Any) -> Any:
     if isinstance(value, bool):
         raise refusal(
@@ -101,9 +106,28 @@ def _install(value: Any) -> Any:
     return value
 
 
-PoolKind = Annotated[
-    Literal["self-managed"], BeforeValidator(_later("self-managed", _CLOUD_POOLS, "kind of node pool"))
-]
+_NAMES_OF_POOLS = {
+    "aws": "eks",
+    "amazon": "eks",
+    "google": "gke",
+    "gcp": "gke",
+    "aks": "existing",
+    "azure": "existing",
+    "managed": "eks, gke or existing",
+    "onprem": "self-managed",
+    "baremetal": "self-managed",
+}
+
+
+def unknown_pool_kind(value: Any, kinds: Collection[str]) -> tuple[str, str]:
+    """Reason and fix for a `kind` that no pool has."""
+    if not isinstance(value, str):
+        return f"it is {kind_of(value)}, and text is needed", f"write one of {', '.join(kinds)}"
+    meant = closest(value, kinds) or _NAMES_OF_POOLS.get(re.sub(r"[^a-z0-9]", "", value.lower()))
+    return "there is no kind of node pool of this name", f"write {meant or 'one of ' + ', '.join(kinds)}"
+
+
+OperatorInstall = Annotated[Literal["always", "existing"], BeforeValidator(_operator_install)]
 RunController = Literal["job", "jobset"]
 JobSetInstall = Annotated[Literal["auto", "always", "existing", "never"], BeforeValidator(_install)]
 StorageKind = Annotated[

@@ -9,7 +9,9 @@ from pathlib import PurePosixPath
 from components.settings.draft import Draft
 from components.settings.explain import closest
 from components.settings.formats import LONGEST_RUN_ID
-from components.settings.job_set import DEFAULT_NAMESPACE
+from components.settings.gpu_operator import GpuOperatorSettings
+from components.settings.job_set import DEFAULT_NAMESPACE, JobSetSettings
+from components.settings.node_pool import selected
 from components.settings.problems import Problem, full_key, show
 from components.settings.quantity import parse
 from components.settings.run import CHECKPOINT_ROOT, RESERVED_MOUNTS, RunSettings
@@ -30,7 +32,7 @@ _SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 
 def problems(draft: Draft) -> list[Told]:
     """Every problem between settings that are valid one by one."""
-    return [*_pools(draft), *_job_set(draft), *_teams(draft), *_runs(draft)]
+    return [*_pools(draft), *_gpu_operator(draft), *_job_set(draft), *_teams(draft), *_runs(draft)]
 
 
 def told(path: Path, value: object, reason: str, fix: str) -> Told:
@@ -55,8 +57,20 @@ def _pools(draft: Draft) -> Iterator[Told]:
     yield from _repeated(
         "nodePools", "name", ((index, pool.name) for index, pool in draft.node_pools.items())
     )
+    yield from _former_names(draft)
     for index, pool in draft.node_pools.items():
-        for key, wanted in pool.select_nodes.match_labels.items():
+        for number, taint in enumerate(pool.startup_taints):
+            # A node has one taint of a key and an effect.
+            others = (pool.taint, *pool.startup_taints[:number])
+            if any((taint.key, taint.effect) == (other.key, other.effect) for other in others):
+                yield told(
+                    ("nodePools", index, "startupTaints", number),
+                    str(taint),
+                    "the pool has a taint of this key and effect already, and a node can have one of them only",
+                    "remove it: the pool's own taint stays, a startup taint goes",
+                )
+        nodes = selected(pool)
+        for key, wanted in nodes.match_labels.items() if nodes else ():
             if pool.labels.get(key, wanted) != wanted:
                 yield told(
                     ("nodePools", index, "labels", key),
@@ -76,27 +90,56 @@ def _pools(draft: Draft) -> Iterator[Told]:
                 f' "{first.name}"',
                 f"give each pool its own value, such as labels: {{pool: {second.name}}}",
             )
-        shared = set(first.select_nodes.names) & set(second.select_nodes.names)
-        if shared or (
-            first.select_nodes.match_labels
-            and first.select_nodes.match_labels == second.select_nodes.match_labels
-        ):
-            nodes = f"the node {sorted(shared)[0]}" if shared else "the same nodes"
+        one, other = selected(first), selected(second)
+        shared = sorted(set(one.names) & set(other.names)) if one and other else []
+        if shared or (one and other and one.match_labels and one.match_labels == other.match_labels):
+            nodes_twice = f"the node {shared[0]}" if shared else "the same nodes"
             yield told(
                 ("nodePools", index, "selectNodes"),
                 None,
-                f'it selects {nodes} that pool "{first.name}" selects too',
+                f'it selects {nodes_twice} that pool "{first.name}" selects too',
                 "let every node belong to one pool",
             )
+
+
+def _former_names(draft: Draft) -> Iterator[Told]:
+    """What a pool had before can not be another one's now: both would be the same nodes."""
+    taken = {pool.name: full_key("nodePools", index, "name") for index, pool in draft.node_pools.items()}
+    for index, pool in draft.node_pools.items():
+        for number, name in enumerate(pool.former_names):
+            path: Path = ("nodePools", index, "formerNames", number)
+            if name in taken:
+                yield told(
+                    path,
+                    name,
+                    f"{taken[name]} is the same, and the nodes of one name can belong to one pool only",
+                    "remove it, or give the other pool another name",
+                )
+            taken.setdefault(name, full_key(*path))
+
+
+def _without_effect(settings: GpuOperatorSettings | JobSetSettings) -> list[str]:
+    """What is given of an installation that is not made."""
+    is_given = {"chart": settings.chart != type(settings.chart)(), "extraValues": bool(settings.extra_values)}
+    return [key for key, given in is_given.items() if given]
+
+
+def _gpu_operator(draft: Draft) -> Iterator[Told]:
+    settings = draft.gpu_operator
+    if settings and settings.install == "existing" and (given := _without_effect(settings)):
+        yield told(
+            ("gpuOperator", "install"),
+            settings.install,
+            f"the stack leaves that operator alone, so {' and '.join(given)} would have no effect",
+            f"remove {' and '.join(given)} and set it where the operator was installed, or write always",
+        )
 
 
 def _job_set(draft: Draft) -> Iterator[Told]:
     settings = draft.job_set
     if settings is None:
         return
-    given = [key for key, is_given in (
-        ("chart", settings.chart != type(settings.chart)()), ("extraValues", bool(settings.extra_values))
-    ) if is_given]  # fmt: skip
+    given = _without_effect(settings)
     if settings.install in ("existing", "never") and given:
         yield told(
             ("jobSet", "install"),
@@ -203,16 +246,6 @@ def _resources(path: Path, run: RunSettings, draft: Draft) -> Iterator[Told]:
             f"the run requests {requested}, and Kubernetes takes nvidia.com/gpu only with request and limit"
             " equal",
             f"write {requested} in both, or only in one of them",
-        )
-    pool = draft.pool(run.pool)
-    if pool and run.gpus > pool.gpus_per_node:
-        field = "requests" if run.requests.gpus is not None else "limits"
-        yield told(
-            (*path, field, "gpus"),
-            run.gpus,
-            f'a run is one Pod on one node, and a node of pool "{pool.name}" has {pool.gpus_per_node}, so the'
-            " Pod would wait for ever",
-            f"write {pool.gpus_per_node} or less, or name a pool with larger nodes",
         )
     for resource in ("cpu", "memory"):
         request, limit = getattr(run.requests, resource), getattr(run.limits, resource)

@@ -29,6 +29,8 @@ _EXAMPLES = {
     "profile": "a row of policies/ownership.json, such as self-managed-driver-toolkit",
     "selectNodes": "{matchLabels: {…}} or {names: […]}",
     "gpusPerNode": "the number of GPUs of one node, such as 8",
+    "eks": "the node group on EKS; its settings are in docs/configuration.md",
+    "gke": "the node pool on GKE; its settings are in docs/configuration.md",
     "group": "the team's group as your identity provider names it",
     "checkpointStorage": "{storageClass: a class of shared volumes}",
     "storageClass": "a class of shared volumes; `kubectl get storageclass` lists the cluster's",
@@ -43,6 +45,21 @@ _EXAMPLES = {
     "port": "a port such as 443",
     "cpu": "a number of cores such as 4",
     "memory": "an amount such as 16Gi",
+    "eks.cluster": "the name of the EKS cluster, as `aws eks list-clusters` shows it",
+    "gke.cluster": "the name of the GKE cluster, as `gcloud container clusters list` shows it",
+    "subnetIds": "the subnets of the nodes, such as [subnet-0a1b2c3d4e5f60718]",
+    "nodeRoleArn": "the nodes' role, such as arn:aws:iam::123456789012:role/gpu-nodes",
+    "amiType": "what the nodes run, such as AL2023_x86_64_NVIDIA",
+    "instanceTypes": "instance types with equal GPUs, such as [p5.48xlarge]",
+    "maxSize": "how many nodes there may be, such as 4",
+    "location": "the cluster's region or zone, such as us-central1",
+    "machineType": "a machine type with GPUs, such as a3-highgpu-8g",
+    "serviceAccount": "the nodes' service account, such as gpu-nodes@my-project.iam.gserviceaccount.com",
+    "maxNodes": "how many nodes there may be, such as 4",
+    "strategy": "TIME_SHARING or MPS",
+    "maxClientsPerGpu": "how many containers share one GPU, such as 2",
+    "reason": "a sentence that says what is different on these nodes and who decided it",
+    "layers": "{driver: …}, {toolkit: …} or {devicePlugin: …} with the name of the owner",
 }
 # What Kubernetes calls the same thing: such keys are copied from a manifest.
 _KUBERNETES_NAMES = {
@@ -61,6 +78,7 @@ _KUBERNETES_NAMES = {
     "runtimeClassName": "pool",
     "accessModes": "accessMode",
     "persistentVolumeClaim": "claim",
+    "spot": "capacity",
     "repo": "repository",
     "tag": "version",
 }
@@ -70,7 +88,14 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 def explain(error: ValidationError, model: type[BaseModel], prefix: Path) -> list[tuple[Path, Problem]]:
     """Every error of one validation, with the path of its key."""
-    return [_explain(details, model, prefix) for details in error.errors(include_url=False)]
+    errors = error.errors(include_url=False)
+    refused = {details["loc"][:-1] for details in errors}
+    # pydantic counts a list without its refused elements; that it is too short then is no second problem.
+    return [
+        _explain(details, model, prefix)
+        for details in errors
+        if details["type"] != "too_short" or details["loc"] not in refused
+    ]
 
 
 def _explain(details: Mapping[str, Any], model: type[BaseModel], prefix: Path) -> tuple[Path, Problem]:
@@ -86,13 +111,16 @@ def _explain(details: Mapping[str, Any], model: type[BaseModel], prefix: Path) -
             "YAML reads the key as a number, and text is needed",
             f'put the key in quotes: "{inner[-1]}"',
         )
+    elif of_key and details["type"] == "literal_error":
+        at = ()
+        reason, fix = _choose(str(inner[-1]), context)
     elif details["type"] == "holdfast":
         at = tuple(context["at"])
         value = context["value"] if at else value
         reason, fix = context["reason"], context["fix"]
     elif details["type"] == "missing":
         at, value = (), None
-        reason, fix = "it is missing", missing_fix(str(inner[-1]))
+        reason, fix = "it is missing", missing_fix(*(str(part) for part in reversed((*prefix, *inner))))
     elif details["type"] == "extra_forbidden":
         # Nothing is known about what stands under an unknown key, not even whether it is a secret.
         at, value = (), None
@@ -105,16 +133,22 @@ def _explain(details: Mapping[str, Any], model: type[BaseModel], prefix: Path) -
     return path, Problem(full_key(*path), shown, reason, fix)
 
 
-def missing_fix(key: str) -> str:
-    """What to add for a key that is required."""
-    return f"add {key}: {_EXAMPLES[key]}" if key in _EXAMPLES else f"add {key}"
+def missing_fix(key: str, parent: str = "", *_above: str) -> str:
+    """What to add for a key that is required, below `parent`."""
+    example = _EXAMPLES.get(f"{parent}.{key}") or _EXAMPLES.get(key)
+    return f"add {key}: {example}" if example else f"add {key}"
 
 
 def unknown_key(key: str, model: type[BaseModel] | None) -> tuple[str, str]:
     """Reason and fix for a key that a model does not have."""
     keys = [field.alias or name for name, field in model.model_fields.items()] if model else []
     reason = "there is no such setting, so it would have no effect"
-    inside = [f"{outer}.{key}" for outer in keys if model and key in _aliases(model_at(model, (outer,)))]
+    known = (key, _KUBERNETES_NAMES.get(key, key))
+    inside = [
+        next(f"{outer}.{name}" for name in known if name in below)
+        for outer in keys
+        if model and (below := _aliases(model_at(model, (outer,)))) and set(known) & set(below)
+    ]
     meant = closest(key, keys) or _KUBERNETES_NAMES.get(key)
     if meant and set(meant.split(" and ")) <= set(keys):
         return reason, f"did you mean {meant}? Otherwise remove it"
@@ -199,11 +233,7 @@ def _wrong_value(kind: str, value: Any, context: Mapping[str, Any], key: str) ->
     if kind == "literal_error" and value is None:
         return _needs_text(value)
     if kind == "literal_error":
-        choices = re.findall(r"'([^']*)'", context["expected"])
-        meant = closest(str(value), choices)
-        return f"it is not one of {', '.join(choices)}", (
-            f"write {meant}" if meant else f"write one of {', '.join(choices)}"
-        )
+        return _choose(str(value), context)
     if kind == "greater_than_equal":
         return f"it is less than {context['ge']}", f"write {context['ge']} or more"
     if kind == "less_than_equal":
@@ -213,6 +243,12 @@ def _wrong_value(kind: str, value: Any, context: Mapping[str, Any], key: str) ->
             "s" if context["min_length"] > 1 else ""
         )
     return "it can not be used here", "look the setting up in the configuration table of the README"
+
+
+def _choose(text: str, context: Mapping[str, Any]) -> tuple[str, str]:
+    choices = re.findall(r"'([^']*)'", context["expected"])
+    meant = closest(text, choices)
+    return f"it is not one of {', '.join(choices)}", f"write {meant or 'one of ' + ', '.join(choices)}"
 
 
 def _needs_text(value: Any) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from components.settings.base import Settings, Whole
 from components.settings.chart_source import ChartSource
+from components.settings.choices import OperatorInstall
 from components.settings.formats import ChartPath, DnsLabel
 
 
@@ -28,6 +29,9 @@ class GpuOperatorChart(ChartSource):
 class GpuOperatorSettings(Settings):
     """How the GPU Operator is installed."""
 
+    install: OperatorInstall = "always"
+    """`always`: by the stack, if a pool's row wants an operator. `existing`: somebody else has installed one;
+    it is left alone, and the stack only waits until it serves the pools as their row says."""
     chart: GpuOperatorChart = GpuOperatorChart()
     namespace: DnsLabel = "gpu-operator"
     nfd: Literal["operator", "existing"] = "operator"

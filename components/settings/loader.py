@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -10,14 +10,15 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from components.planning import checks
 from components.settings import consistency
 from components.settings.base import Settings
+from components.settings.choices import unknown_pool_kind
 from components.settings.cluster import ClusterSettings
 from components.settings.draft import Draft
 from components.settings.explain import closest, explain, missing_fix, needs_list
 from components.settings.formats import DnsLabel, slug
 from components.settings.gpu_operator import GpuOperatorSettings
 from components.settings.job_set import JobSetSettings
-from components.settings.node_pool import NodePoolSettings
-from components.settings.problems import Problem, SettingsError, full_key, hide, is_private
+from components.settings.node_pool import KINDS, NodePoolSettings, kind_of_pool
+from components.settings.problems import Problem, SettingsError, full_key, hide, is_private, show
 from components.settings.run import RunSettings
 from components.settings.stack import SETTING_KEYS, StackSettings
 from components.settings.substitution import Path, Substitution
@@ -69,7 +70,7 @@ class _Loading:
             _Environment, {k: v for k, v in self._values.items() if k == "environment"}, ()
         )
         cluster = self._section(ClusterSettings, "cluster")
-        pools = self._elements(NodePoolSettings, "nodePools")
+        pools = self._pools()
         operator = self._section(GpuOperatorSettings, "gpuOperator", GpuOperatorSettings())
         job_set = self._section(JobSetSettings, "jobSet", JobSetSettings())
         teams = self._elements(TeamSettings, "teams")
@@ -117,15 +118,34 @@ class _Loading:
             self._add((key,), "it is missing", missing_fix(key))
         return default
 
+    def _pools(self) -> dict[int, NodePoolSettings]:
+        found: dict[int, NodePoolSettings] = {}
+        for index, item in self._list("nodePools"):
+            kind = kind_of_pool(item)
+            model = KINDS.get(kind) if isinstance(kind, str) else None
+            if model is None:
+                # Without its kind nothing else about a pool can be judged.
+                shown = None if isinstance(kind, (Mapping, list)) else show(kind)
+                path: Path = ("nodePools", index, "kind")
+                self._problems.append(
+                    (path, Problem(full_key(*path), shown, *unknown_pool_kind(kind, KINDS)))
+                )
+            elif (pool := self._model(model, item, ("nodePools", index))) is not None:
+                found[index] = pool
+        return found
+
     def _elements(self, model: type[Model], key: str) -> dict[int, Model]:
+        found = {index: self._model(model, item, (key, index)) for index, item in self._list(key)}
+        return {index: item for index, item in found.items() if item is not None}
+
+    def _list(self, key: str) -> Iterable[tuple[int, Any]]:
         value = self._values.get(key, [])
         if not isinstance(value, list):
             self._add((key,), *needs_list(value, key in _REQUIRED))
-            return {}
+            return ()
         if key in _REQUIRED and not value:
             self._add((key,), "it is missing" if key not in self._values else "it is empty", missing_fix(key))
-        found = {index: self._model(model, item, (key, index)) for index, item in enumerate(value)}
-        return {index: item for index, item in found.items() if item is not None}
+        return enumerate(value)
 
     def _names(self, key: str) -> frozenset[str] | None:
         items = self._values.get(key, [])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from components.settings.base import Settings
 from components.settings.cluster import ClusterSettings
@@ -37,7 +39,7 @@ class StackSettings(Settings):
 
     environment: DnsLabel
     cluster: ClusterSettings
-    node_pools: tuple[NodePoolSettings, ...]
+    node_pools: tuple[Annotated[NodePoolSettings, Field(discriminator="kind")], ...]
     gpu_operator: GpuOperatorSettings = GpuOperatorSettings()
     job_set: JobSetSettings = JobSetSettings()
     teams: tuple[TeamSettings, ...] = ()

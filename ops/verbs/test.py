@@ -83,7 +83,7 @@ def _tier(tier: Tier, keep: bool, extra: Sequence[str], progress: Progress) -> T
             ensure_packages(TRAINER_REQUIREMENTS, "trainer")
             python_with_frameworks()
         if tier is Tier.CLI:
-            toolchain.ensure(toolchain.PULUMI_PROGRAMS, progress)
+            toolchain.ensure(toolchain.CLI_TEST_PROGRAMS, progress)
         if tier is Tier.REHEARSAL:
             toolchain.ensure(["kubectl"], progress)
             return _rehearsal_tier(keep, extra, progress, started)

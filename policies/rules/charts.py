@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Iterable
 
 from rules.engine import Resource
 from rules.views import UNKNOWN, View
@@ -43,11 +44,28 @@ def base_name(chart: str) -> str:
     return re.sub(r"-v?\d+(\.\d+)+.*$", "", name).lower()
 
 
+def may_be_chart(type_: str) -> bool:
+    """Whether a resource of this type can install a chart, or is a ClusterPolicy, which speaks for one."""
+    return (
+        type_ == _RELEASE
+        or type_ in _COMPONENTS
+        or type_ == "kubernetes:nvidia.com/v1:ClusterPolicy"
+        or _BY_CONTROLLER.fullmatch(type_) is not None
+    )
+
+
 def is_chart(resource: Resource) -> bool:
     """Whether the resource installs a chart on the stack's own cluster."""
     if resource.type == _RELEASE or is_component(resource):
         return True
     return _BY_CONTROLLER.fullmatch(resource.type) is not None and not _goes_elsewhere(resource.props["spec"])
+
+
+def note_unnamed_charts(resources: Iterable[Resource], clusters: Container[str]) -> None:
+    """A chart whose name is not known yet may be any: a rule about one of them can not decide."""
+    for resource in resources:
+        if resource.cluster in clusters and is_chart(resource) and chart_reference(resource).unknown:
+            chart_reference(resource).note()
 
 
 def is_component(resource: Resource) -> bool:
@@ -58,7 +76,10 @@ def _goes_elsewhere(spec: View) -> bool:
     """Flux and Argo CD can deploy to other clusters than the one they run on."""
     destination = spec["destination"]
     names = [destination[key].peek_text() for key in ("server", "name")]
-    return spec["kubeConfig"].exists or any(name and name not in _THIS_CLUSTER for name in names)
+    kube_config = spec["kubeConfig"]
+    return (kube_config.exists and not kube_config.unknown) or any(
+        name and name not in _THIS_CLUSTER for name in names
+    )
 
 
 def chart_reference(resource: Resource) -> View:
@@ -67,7 +88,7 @@ def chart_reference(resource: Resource) -> View:
     if resource.kind == "HelmRelease":
         return props["spec"]["chart"]["spec"]["chart"]
     if resource.kind == "Application":
-        source = _source(resource)
+        source = chart_source(resource)
         return source["chart"] if source["chart"].exists else source["path"]
     return props["spec"]["chart"] if resource.kind == "HelmChart" else props["chart"]
 
@@ -78,7 +99,7 @@ def chart_values(resource: Resource) -> View:
     if resource.kind == "HelmRelease":
         return _hidden(resource, "spec.valuesFrom") if spec["valuesFrom"].exists else spec["values"]
     if resource.kind == "Application":
-        helm = _source(resource)["helm"]
+        helm = chart_source(resource)["helm"]
         others = [key for key in ("values", "valueFiles", "parameters") if helm[key].exists]
         return _hidden(resource, f"{helm.path}.{others[0]}") if others else helm["valuesObject"]
     if resource.kind == "HelmChart":
@@ -105,7 +126,7 @@ def chart_namespace(resource: Resource) -> View:
     return props["namespace"]
 
 
-def _source(resource: Resource) -> View:
+def chart_source(resource: Resource) -> View:
     """Argo CD's source of a chart; of several sources the one that has a chart."""
     spec = resource.props["spec"]
     several = spec["sources"].peek_elements()

@@ -9,7 +9,7 @@ from pulumi_policy import Severity
 
 from rules.checkpoint_paths import CheckpointPlace, checkpoint_places
 from rules.engine import Config, Resource, Violation, resource_policy, stack_policy
-from rules.pods import Workload, in_scope, may_be_in_scope, workloads
+from rules.pods import Workload, in_scope, may_be_in_scope, may_have_pods, workloads
 from rules.views import View
 
 SHARED_MODE = "ReadWriteMany"
@@ -42,11 +42,30 @@ _UNFIT_SOURCES = {
 # The clouds' StorageClasses, and the provisioners of others, whose volumes one node alone can mount as a
 # folder, whatever the claim asks for. Sources: the CSI drivers' own lists of access modes.
 _SINGLE_NODE_CLASSES = frozenset(
-    "gp2 gp3 io1 io2 standard-rwo premium-rwo managed-csi managed-csi-premium managed-premium".split()
+    [
+        "gp2",
+        "gp3",
+        "io1",
+        "io2",
+        "standard-rwo",
+        "premium-rwo",
+        "managed-csi",
+        "managed-csi-premium",
+        "managed-premium",
+    ]
 )
 _SINGLE_NODE_PROVISIONERS = frozenset(
-    "ebs.csi.aws.com kubernetes.io/aws-ebs pd.csi.storage.gke.io kubernetes.io/gce-pd disk.csi.azure.com"
-    " kubernetes.io/azure-disk rancher.io/local-path topolvm.io openebs.io/local".split()
+    [
+        "ebs.csi.aws.com",
+        "kubernetes.io/aws-ebs",
+        "pd.csi.storage.gke.io",
+        "kubernetes.io/gce-pd",
+        "disk.csi.azure.com",
+        "kubernetes.io/azure-disk",
+        "rancher.io/local-path",
+        "topolvm.io",
+        "openebs.io/local",
+    ]
 )
 
 
@@ -80,7 +99,7 @@ def _volume(workload: Workload, place: CheckpointPlace) -> View | None:
     for volume in volumes.elements():
         if volume.unknown:
             volume.note()
-        elif name is not None and volume["name"].peek_text() == name:
+        elif name is not None and volume["name"].text() == name:
             return volume
     return next(
         (
@@ -151,7 +170,7 @@ def _problem_of_claim(claim: Resource, resources: Sequence[Resource]) -> str | N
 
 
 def _problem_of_class(claim: Resource, resources: Sequence[Resource]) -> str | None:
-    name = claim.props["spec"]["storageClassName"].peek_text()
+    name = claim.props["spec"]["storageClassName"].text()
     if not name:
         return None
     for other in resources:
@@ -188,18 +207,13 @@ def check_checkpoint_claims(resources: Sequence[Resource], _config: Config) -> I
                     )
 
 
-def _claim(
-    claims: Sequence[Resource], user: Resource, name: str | None, namespace: View
-) -> Resource | None:
+def _claim(claims: Sequence[Resource], user: Resource, name: str | None, namespace: View) -> Resource | None:
     where = namespace.text() or "default"
     if name is None or namespace.unknown:
         return None
     here = [(claim, claim.props["metadata"]) for claim in claims if claim.cluster == user.cluster]
     for claim, metadata in here:
-        if (
-            metadata["name"].peek_text() == name
-            and (metadata["namespace"].peek_text() or "default") == where
-        ):
+        if metadata["name"].peek_text() == name and (metadata["namespace"].peek_text() or "default") == where:
             if not metadata["namespace"].unknown:
                 return claim
     for _, metadata in here:
@@ -217,6 +231,7 @@ CHECKPOINT_VOLUME = resource_policy(
     severity=Severity.CRITICAL,
     remediation=f"{_USE_A_SHARED_CLAIM}, at or above the directory that the program saves to.",
     check=check_checkpoint_volumes,
+    wants=may_have_pods,
 )
 
 CHECKPOINT_CLAIM = stack_policy(
@@ -228,4 +243,5 @@ CHECKPOINT_CLAIM = stack_policy(
         " supports it. Claims that other stacks made are not visible to this rule."
     ),
     check=check_checkpoint_claims,
+    wants=lambda type_: type_.endswith((":PersistentVolumeClaim", ":StorageClass")) or may_have_pods(type_),
 )

@@ -8,7 +8,7 @@ from typing import Any
 from pulumi_policy import Severity
 
 from rules.engine import Config, Resource, Violation, resource_policy
-from rules.pods import is_gpu, workloads
+from rules.pods import is_gpu, may_have_pods, workloads
 from rules.quantity import parse, show
 from rules.views import View
 
@@ -95,4 +95,5 @@ WHOLE_GPUS = resource_policy(
         " (nvidia.com/mig-1g.10gb)."
     ),
     check=check_gpu_requests,
+    wants=may_have_pods,
 )

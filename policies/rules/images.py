@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pulumi_policy import Severity
 
 from rules.engine import Config, Resource, Violation, resource_policy
-from rules.pods import Workload, in_scope, workloads
+from rules.pods import Workload, in_scope, may_have_pods, workloads
 from rules.views import View
 
 _DIGESTS = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
@@ -81,4 +81,5 @@ IMAGE_BY_DIGEST = resource_policy(
         " build's output prints it. A tag may stay in front of the '@' for the reader."
     ),
     check=check_images,
+    wants=may_have_pods,
 )

@@ -107,7 +107,6 @@ def installs(resources: Sequence[Resource]) -> list[Install]:
     speaking = [
         chart
         for chart in charts
-        if chart.effective("clusterPolicy.deployCR") is not False
-        or chart.resource.cluster not in spoken_for
+        if chart.effective("clusterPolicy.deployCR") is not False or chart.resource.cluster not in spoken_for
     ]
     return speaking + policies

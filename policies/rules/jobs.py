@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,6 +14,11 @@ from rules.views import View
 JOBSET = "JobSet"
 _JOBSET_GROUP = "kubernetes:jobset.x-k8s.io/"
 _BATCH_GROUP = "kubernetes:batch/"
+_TRAINING_NAME = re.compile(r"(^|[\-_.])(pre)?train(ing)?([\-_.\d]|$)|fine-?tun", re.IGNORECASE)
+_TRAINING_PROGRAM = re.compile(
+    r"(^|/)(torchrun|deepspeed|(\w*_)?(pre)?train(er|ing)?(_\w*)?\.(py|sh)|\w*fine_?tun\w*\.(py|sh))$",
+    re.IGNORECASE,
+)
 # What Kubernetes itself marks a Pod with that it takes away: drain, preemption, a node's end.
 DISRUPTION = "DisruptionTarget"
 
@@ -72,6 +78,29 @@ def resumable_jobs(resource: Resource) -> Iterator[Job]:
         if any(checkpoint_places(job.workload, each.view) for each in job.workload.containers()):
             if in_scope(job.workload):
                 yield job
+
+
+def training_jobs(resource: Resource) -> Iterator[Job]:
+    """The Jobs in scope that write checkpoints, or whose name or program says that they train."""
+    for job in jobs(resource):
+        if not may_be_in_scope(job.workload):
+            continue
+        writes = any(checkpoint_places(job.workload, each.view) for each in job.workload.containers())
+        if (writes or _says_training(resource, job)) and in_scope(job.workload):
+            yield job
+
+
+def _says_training(resource: Resource, job: Job) -> bool:
+    name = resource.props["metadata"]["name"].peek_text() or ""
+    if _TRAINING_NAME.search(name):
+        return True
+    for container in job.workload.containers():
+        for part in ("command", "args"):
+            for argument in container.view[part].peek_elements():
+                words = re.split(r"[\s;&|]+", argument.peek_text() or "")
+                if any(_TRAINING_PROGRAM.search(word) for word in words if not word.startswith("-")):
+                    return True
+    return False
 
 
 def rules_of(job: Job) -> list[View]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pulumi_policy import Severity
 
@@ -11,7 +11,7 @@ from rules import charts, daemonsets
 from rules.engine import Config, Resource, Violation, stack_policy
 from rules.installs import installs, operator_charts
 from rules.placement import Alternative, Requirement, alternatives, never_meet
-from rules.pods import workloads
+from rules.pods import may_have_pods, workloads
 from rules.views import View
 
 LAYERS = {
@@ -48,7 +48,8 @@ _ANYWHERE: tuple[Alternative, ...] = ((),)
 class Owner:
     """One owner of one layer; owners with the same `identity` are one installation.
 
-    `unknown` is the value that must be known to be sure of it, or None.
+    `unknown` is the value that must be known to be sure of it, or None; `tolerations` are those of its Pods,
+    or None when they go wherever the nodes' labels let them.
     """
 
     layer: str
@@ -58,6 +59,7 @@ class Owner:
     urn: str
     nodes: tuple[Alternative, ...] = _ANYWHERE
     unknown: View | None = None
+    tolerations: View | None = None
 
 
 def owners(resources: Sequence[Resource]) -> list[Owner]:
@@ -115,7 +117,10 @@ def _of_charts(resources: Sequence[Resource]) -> Iterator[Owner]:
             continue
         names, values = charts.chart_names(r), charts.chart_values(r)
         if names & charts.DEVICE_PLUGIN_CHARTS:
-            yield from _if_enabled("devicePlugin", r, values["devicePlugin"]["enabled"])
+            # The chart's nodeSelector, affinity and tolerations are named as a Pod's.
+            told = values["tolerations"]
+            for owner in _if_enabled("devicePlugin", r, values["devicePlugin"]["enabled"]):
+                yield replace(owner, nodes=alternatives(values), tolerations=told if told.exists else None)
             # Its dependency on NFD has the condition nfd.enabled, else gfd.enabled, which is off by default.
             nfd = values["nfd"]["enabled"]
             condition = nfd if nfd.exists else values["gfd"]["enabled"]
@@ -144,8 +149,11 @@ def _of_daemonsets(resources: Sequence[Resource]) -> Iterator[Owner]:
     by_urn = {r.urn: r for r in resources}
     for r in resources:
         for claim in daemonsets.claims(r):
-            nodes = tuple(a for w in workloads(r) for a in alternatives(w.spec)) or _ANYWHERE
-            yield Owner(claim.layer, r.cluster, _identity(r, by_urn), r.title, r.urn, nodes, claim.unknown)
+            pods = [w.spec for w in workloads(r)]
+            nodes = tuple(a for spec in pods for a in alternatives(spec)) or _ANYWHERE
+            told = pods[0]["tolerations"] if len(pods) == 1 and not pods[0]["tolerations"].unknown else None
+            identity = _identity(r, by_urn)
+            yield Owner(claim.layer, r.cluster, identity, r.title, r.urn, nodes, claim.unknown, told)
 
 
 def check_single_owner(resources: Sequence[Resource], _config: Config) -> Iterator[Violation]:
@@ -208,4 +216,5 @@ SINGLE_OWNER = stack_policy(
         " (by node selector) are no clash."
     ),
     check=check_single_owner,
+    wants=lambda type_: charts.may_be_chart(type_) or may_have_pods(type_),
 )

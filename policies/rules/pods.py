@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 
 from rules.engine import Resource
 from rules.quantity import parse
@@ -137,14 +138,15 @@ def in_scope(workload: Workload) -> bool:
     if asks or ours:
         return True
     if asks is None:
-        _note_hidden_resources(workload)
+        note_hidden_resources(workload)
     if ours is None:
         for labels in workload.labels:
             labels[PART_OF_LABEL].value()
     return False
 
 
-def _note_hidden_resources(workload: Workload) -> None:
+def note_hidden_resources(workload: Workload) -> None:
+    """Notes what of the Pod's amounts and claims is not known yet."""
     for group in ("containers", "initContainers"):
         for view in workload.spec[group].elements():
             for section in ("limits", "requests"):
@@ -155,7 +157,22 @@ def _note_hidden_resources(workload: Workload) -> None:
 def note_if_gpu_is_hidden(workload: Workload) -> None:
     """Notes the values that keep `asks_for_gpu` from an answer."""
     if asks_for_gpu(workload) is None:
-        _note_hidden_resources(workload)
+        note_hidden_resources(workload)
+
+
+@cache
+def may_have_pods(type_: str) -> bool:
+    """Whether a resource of this type can describe Pods: the built-in kinds that do, and any custom
+    resource.
+    """
+    if not type_.startswith("kubernetes:"):
+        return False
+    kind = type_.rsplit(":", 1)[-1].removesuffix("Patch").removesuffix("List")
+    return kind in _TEMPLATES or not _is_built_in(type_)
+
+
+def _is_built_in(type_: str) -> bool:
+    return type_.removeprefix("kubernetes:").split("/")[0].split(":")[0] in _BUILT_IN_GROUPS
 
 
 def workloads(resource: Resource) -> list[Workload]:
@@ -166,7 +183,7 @@ def workloads(resource: Resource) -> list[Workload]:
     if kind.endswith("Patch") and kind.removesuffix("Patch") in _TEMPLATES:
         # Server-side apply of a part of an object: what it does not say is not missing.
         return _of_object(kind.removesuffix("Patch"), resource.props, resource.title, True, complete=False)
-    built_in = resource.type.removeprefix("kubernetes:").split("/")[0].split(":")[0] in _BUILT_IN_GROUPS
+    built_in = _is_built_in(resource.type)
     if kind.endswith("List") and kind.removesuffix("List") in _TEMPLATES:
         return [
             found
@@ -176,9 +193,7 @@ def workloads(resource: Resource) -> list[Workload]:
     return _of_object(kind, resource.props, resource.title, built_in)
 
 
-def _of_object(
-    kind: str, root: View, title: str, built_in: bool, complete: bool = True
-) -> list[Workload]:
+def _of_object(kind: str, root: View, title: str, built_in: bool, complete: bool = True) -> list[Workload]:
     if built_in:
         if kind not in _TEMPLATES:
             return []

@@ -1,31 +1,34 @@
 """The GPU Operator's values agree with the node profile: the row of the ownership table for these nodes.
 
-Nothing in a cluster's resources shows what a self-managed node's image brings. The profile comes from the
-pack's configuration, or from a label of the operator's Namespace; without either this rule is silent.
+The profile comes from the clouds' node pools, whose resources show what the nodes bring. Nothing shows that
+of a self-managed node: there the pack's configuration says it, or a label of the operator's Namespace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from pulumi_policy import PolicyConfigSchema, Severity
+from pulumi_policy import Severity
 
-from rules.engine import Config, Resource, Violation, stack_policy
+from rules import charts
+from rules.engine import Config, Resource, Violation, of_kubernetes, stack_policy
 from rules.installs import Install, installs
+from rules.node_pools import NodePool, is_pool_type, node_pools
 from rules.owners import LAYERS, Owner, owners
-from rules.table import OPERATOR, Profile, leaves, profiles, unknown_profile
+from rules.pods import may_have_pods
+from rules.profile_values import SWITCHED, judge_name, judge_others, judge_values
+from rules.table import OPERATOR, eks_profile, gke_profile, profiles
 from rules.views import View
 
 PROFILE_LABEL = "holdfast.dev/node-profile"
 PROFILE_SETTING = "nodeProfile"
+OVERRIDE_ANNOTATION = "holdfast.dev/ownership-override"
+"""On the operator's Namespace: the reason for which its values differ from the pools' rows on purpose."""
 
-INSTALLER = "driver installer DaemonSet"
 _NAMESPACE = "kubernetes:core/v1:Namespace"
-# The layers that the operator's values switch. NFD may belong to the operator or be there already.
-_SWITCHED = ("driver", "toolkit", "devicePlugin")
-# Of the rest of a row these must agree; the validator's and the MIG manager's settings are the user's choice.
-_MUST_AGREE = ("operator.runtimeClass", "hostPaths.driverInstallDir", "toolkit.installDir", "toolkit.env")
+_GKE_INSTALLS = frozenset({"DEFAULT", "LATEST"})
+# Without CDI in the kubelet before this version of Kubernetes (amazon-eks-ami#2173).
+_EKS_CDI = (1, 32)
 
 
 def check_profile(resources: Sequence[Resource], config: Config) -> Iterator[Violation]:
@@ -35,8 +38,10 @@ def check_profile(resources: Sequence[Resource], config: Config) -> Iterator[Vio
     for _, label in labels:
         if label.unknown:
             label.note()
-    every_install, every_owner = installs(resources), owners(resources)
-    for cluster in sorted({r.cluster for r in resources}):
+    every_install, every_owner, every_pool = installs(resources), owners(resources), node_pools(resources)
+    overridden = _overridden(resources)
+    clusters = {r.cluster for r in resources if of_kubernetes(r.type)} | {p.cluster for p in every_pool}
+    for cluster in sorted(clusters):
         here = [(r, _text(label)) for r, label in labels if r.cluster == cluster and _text(label)]
         found = [install for install in every_install if install.resource.cluster == cluster]
         others = [owner for owner in every_owner if owner.cluster == cluster]
@@ -44,13 +49,152 @@ def check_profile(resources: Sequence[Resource], config: Config) -> Iterator[Vio
         for install in found:
             for name in _profile_names(install, configured, here):
                 judged.add(name)
-                yield from _judge(name, install)
+                yield from judge_values(name, install)
         urns = {name: r.urn for r, name in here}
-        for name in [configured] if configured else sorted(urns):
+        declared = [configured] if configured else sorted(urns)
+        for name in declared:
             if name not in judged and (urns or others):
-                yield from _judge_name(name, urns.get(name))
+                yield from judge_name(name, urns.get(name))
             if name in profiles():
-                yield from _judge_others(profiles()[name], others, found)
+                yield from judge_others(profiles()[name], others, found)
+        pools = [pool for pool in every_pool if pool.cluster == cluster]
+        if pools:
+            charts.note_unnamed_charts(resources, {cluster})
+            operators = {install.resource.urn for install in found}
+            free = [i for i in found if (cluster, i.namespace.peek_text()) not in overridden]
+            yield from _judge_pools(pools, declared, free, [o for o in others if o.urn not in operators])
+
+
+def _judge_pools(
+    pools: Sequence[NodePool], declared: Sequence[str], found: Sequence[Install], others: Sequence[Owner]
+) -> Iterator[Violation]:
+    """The pools of one cluster: each by itself, all under one operator, and the operator by their row."""
+    installer = "gke-cos-installer" in declared or any(
+        o.layer == "driver" and o.unknown is None for o in others
+    )
+    rows: list[tuple[NodePool, str]] = []
+    for pool in pools:
+        for view in pool.hidden:
+            view.note()
+        name = None if pool.hidden else _row_of(pool, installer)
+        if name is None:
+            yield from () if pool.hidden else _judge_without_row(pool, found)
+            continue
+        reject = profiles()[name].reject
+        if reject and pool.image == "managed":  # right by itself: what it can not have is an operator
+            reject = reject if found and pool.takes_operands else None
+        if reject:
+            yield Violation(f"{pool.title}{_by_default(pool)}: {reject}", pool.resource.urn)
+        elif not profiles()[name].reject:
+            rows.append((pool, name))
+    for pool, name in rows:
+        reaching = [o for o in others if pool.may_run(o.nodes, o.tolerations)]
+        if name not in declared:
+            yield from judge_others(profiles()[name], reaching, found, pool.title)
+    served = [(pool, name) for pool, name in rows if pool.takes_operands]
+    if served and found:
+        yield from _judge_operators(served, declared, found)
+
+
+def _judge_operators(
+    served: Sequence[tuple[NodePool, str]], declared: Sequence[str], found: Sequence[Install]
+) -> Iterator[Violation]:
+    first, name = served[0]
+    for pool, other in served[1:]:
+        if _operator_owns(other) != _operator_owns(name):
+            yield Violation(
+                f"{first.title} (profile '{name}': {_owners_in_words(name)}) and {pool.title} (profile"
+                f" '{other}': {_owners_in_words(other)}) are served by one operator, {found[0].title},"
+                " whose settings are the same for all nodes. Give the pools the same kind of image, keep"
+                " the operator off one of them by the node label"
+                ' nvidia.com/gpu.deploy.operands: "false", or use a cluster of its own for it.',
+                pool.resource.urn,
+            )
+            return
+    said = [each for each in declared if each in profiles() and not profiles()[each].reject]
+    for each in said:
+        if _operator_owns(each) != _operator_owns(name):
+            yield Violation(
+                f"{first.title} has nodes of profile '{name}' ({_owners_in_words(name)}), but the operator is"
+                f" told that they are '{each}' ({_owners_in_words(each)}). {profiles()[name].reason} Write"
+                f" '{name}' in place of '{each}', or change the pool.",
+                first.resource.urn,
+            )
+    if said:
+        return
+    for install in found:
+        cos = next((pool for pool, _ in served if pool.image.startswith("COS")), None)
+        reject = profiles()["gke-cos-operator-driver"].reject
+        if cos and reject and install.effective("driver.enabled") is True:
+            yield Violation(f"{install.title} on the nodes of {cos.title}: {reject}", install.resource.urn)
+            continue
+        yield from judge_values(name, install, first.title, _has_no_cdi(first))
+
+
+def _row_of(pool: NodePool, installer: bool) -> str | None:
+    if pool.platform == "eks":
+        return eks_profile(pool.image)
+    if pool.platform == "gke":
+        return gke_profile(pool.image, pool.driver, pool.default_device_plugin, installer)
+    if pool.image == "managed":
+        return "aks-managed"
+    return "aks-no-driver" if pool.driver == "None" else "aks-image"
+
+
+def _judge_without_row(pool: NodePool, found: Sequence[Install]) -> Iterator[Violation]:
+    """GKE's own driver and device plugin have an owner also on images that the table has no row for."""
+    if pool.platform != "gke" or not pool.takes_operands:
+        return
+    for install in found:
+        if pool.driver in _GKE_INSTALLS and install.effective("driver.enabled") is True:
+            yield Violation(
+                f"{pool.title}{_by_default(pool)}: GKE installs the driver there (gpuDriverVersion"
+                f" {pool.driver}), and {install.title} would be a second owner. Set driver.enabled=false, or"
+                " gpuDriverVersion: INSTALLATION_DISABLED and the node label"
+                ' gke-no-default-nvidia-gpu-device-plugin: "true".',
+                pool.resource.urn,
+            )
+        elif pool.default_device_plugin and install.effective("devicePlugin.enabled") is True:
+            yield Violation(
+                f"{pool.title}: GKE runs its own device plugin there, and {install.title} would be a second"
+                " owner. Set devicePlugin.enabled=false, or give the pool the node label"
+                ' gke-no-default-nvidia-gpu-device-plugin: "true".',
+                pool.resource.urn,
+            )
+
+
+def _by_default(pool: NodePool) -> str:
+    if pool.platform != "gke" or not pool.driver_is_default:
+        return ""
+    return f" (no gpuDriverVersion is set, so GKE takes {pool.driver})"
+
+
+def _operator_owns(name: str) -> tuple[bool, ...]:
+    return tuple(profiles()[name].owners[layer] == OPERATOR for layer in SWITCHED)
+
+
+def _owners_in_words(name: str) -> str:
+    owned = profiles()[name].owners
+    return ", ".join(f"{LAYERS[layer]}: {owned[layer] or 'nobody'}" for layer in SWITCHED)
+
+
+def _has_no_cdi(pool: NodePool) -> bool:
+    version = pool.resource.props["version"].peek_text() or ""
+    parts = version.split(".")
+    if pool.platform != "eks" or len(parts) < 2 or not all(part.isdigit() for part in parts[:2]):
+        return False
+    return (int(parts[0]), int(parts[1])) < _EKS_CDI
+
+
+def _overridden(resources: Sequence[Resource]) -> set[tuple[str, str | None]]:
+    """Cluster and name of the Namespaces whose annotation gives the reason for other values."""
+    found = set()
+    for r in resources:
+        if r.type == _NAMESPACE:
+            metadata = r.props["metadata"]
+            if (metadata["annotations"][OVERRIDE_ANNOTATION].peek_text() or "").strip():
+                found.add((r.cluster, metadata["name"].peek_text()))
+    return found
 
 
 def _text(view: View) -> str:
@@ -74,130 +218,8 @@ def _profile_names(
     return own or sorted({name for _, name in labels})
 
 
-def _judge_name(name: str, urn: str | None) -> Iterator[Violation]:
-    profile = profiles().get(name)
-    if profile is None:
-        yield Violation(f"{unknown_profile(name)}.", urn)
-    elif profile.reject:
-        yield Violation(f"node profile '{name}' can not work. {profile.reject}", urn)
-
-
-def _judge(name: str, install: Install) -> Iterator[Violation]:
-    urn = install.resource.urn
-    refused = list(_judge_name(name, urn))
-    yield from refused
-    if refused:
-        return
-    profile = profiles()[name]
-    for layer in _SWITCHED:
-        problem = _problem_of_switch(profile, layer, install)
-        if problem:
-            yield Violation(problem, urn)
-    wanted = dict(leaves(profile.values))
-    if wanted.get("cdi.enabled") is False and _known(install, "cdi.enabled") not in (None, False):
-        yield Violation(
-            f"{install.title}: cdi.enabled is true{_if_default(install, 'cdi.enabled')}, but nodes of"
-            f" profile '{name}' have no handlers for the RuntimeClasses nvidia-cdi and nvidia-legacy that"
-            " it creates. Set cdi.enabled=false.",
-            urn,
-        )
-    for key in _MUST_AGREE:
-        if key in wanted and not _agrees(wanted[key], install, key):
-            yield Violation(
-                f"{install.title}: {key} is {_shown(install, key)}, but profile '{name}' needs"
-                f" {_show(wanted[key])}. {profile.reason} Set {key} to {_show(wanted[key])}.",
-                urn,
-            )
-
-
-def _problem_of_switch(profile: Profile, layer: str, install: Install) -> str | None:
-    key = f"{layer}.enabled"
-    actual = _known(install, key)
-    if actual is None:
-        return None
-    if not isinstance(actual, bool):
-        return (
-            f"{install.title}: {key} is {_show(actual)}, which is neither true nor false. Write true or"
-            " false."
-        )
-    owner = profile.owners[layer]
-    wanted = owner == OPERATOR
-    if actual == wanted:
-        return None
-    what = LAYERS[layer]
-    if layer == "driver" and install.has_driver_objects:
-        key = "driver.nvidiaDriverCRD.enabled" if install.by_chart else "driver.useNvidiaDriverCRD"
-    if actual:
-        consequence = f"the {what} belongs to: {owner}. The operator would be a second owner"
-    else:
-        consequence = f"the {what} belongs to the operator, so that nobody would bring it"
-    return (
-        f"{install.title}: {key} is {_show(actual)}{_if_default(install, key)}, but on nodes of profile "
-        f"'{profile.name}' {consequence}. {profile.reason} Set {key}={_show(wanted)}."
-    )
-
-
-def _known(install: Install, key: str) -> Any:
-    """The value in force, or None (and noted) when it is not known yet."""
-    install.setting(key).value()
-    return install.effective(key)
-
-
-def _if_default(install: Install, key: str) -> str:
-    return "" if install.setting(key).exists else " (the chart's default)"
-
-
-def _agrees(wanted: Any, install: Install, key: str) -> bool:
-    setting = install.setting(key)
-    if not isinstance(wanted, list):
-        actual = _known(install, key)
-        return actual == wanted or setting.unknown
-    elements = setting.elements()
-    if setting.unknown or any(e.unknown or e["name"].unknown or e["value"].unknown for e in elements):
-        for element in elements:
-            element["name"].value(), element["value"].value()
-        return True
-    actual_list = [{"name": e["name"].peek(), "value": str(e["value"].peek())} for e in elements]
-    return all(item in actual_list for item in wanted)
-
-
-def _shown(install: Install, key: str) -> str:
-    actual = install.effective(key)
-    if isinstance(actual, str):
-        return f"'{actual}'{_if_default(install, key)}"
-    return "not set" if not install.setting(key).exists else "different"
-
-
-def _show(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return ", ".join(f"{item['name']}={item['value']}" for item in value)
-    return f"'{value}'"
-
-
-def _judge_others(
-    profile: Profile, others: Sequence[Owner], found: Sequence[Install]
-) -> Iterator[Violation]:
-    """Installers and plugins beside the operator, where the layer belongs to host, image or cloud.
-
-    Where the layer is the operator's to bring, a plain device plugin in its place is still one owner.
-    """
-    operators = {install.resource.urn for install in found}
-    for owner in others:
-        holder = profile.owners.get(owner.layer)
-        if owner.urn in operators or owner.layer == "nfd" or holder in (None, OPERATOR):
-            continue
-        if owner.layer == "driver" and holder == INSTALLER:
-            continue
-        if owner.unknown is not None:
-            owner.unknown.note()
-            continue
-        yield Violation(
-            f"{owner.title} brings a {LAYERS[owner.layer]}, but on nodes of profile '{profile.name}' it"
-            f" belongs to: {holder}. {profile.reason} Remove {owner.title}, or correct the node profile.",
-            owner.urn,
-        )
+def _wants(type_: str) -> bool:
+    return type_ == _NAMESPACE or is_pool_type(type_) or charts.may_be_chart(type_) or may_have_pods(type_)
 
 
 PROFILE_AGREEMENT = stack_policy(
@@ -205,18 +227,17 @@ PROFILE_AGREEMENT = stack_policy(
     description="The GPU Operator's values agree with the ownership table's row for the nodes.",
     severity=Severity.CRITICAL,
     remediation=(
-        "Take the values of the profile's row in ownership.json. Name the profile by the label "
-        f"{PROFILE_LABEL} on the operator's Namespace, or by {PROFILE_SETTING} in the pack's configuration."
+        "Take the values of the profile's row in ownership.json. Node pools of EKS, GKE and AKS show their"
+        f" profile; for other nodes name it by the label {PROFILE_LABEL} on the operator's Namespace, or by"
+        f" {PROFILE_SETTING} in the pack's configuration. Where values differ on purpose, the annotation"
+        f" {OVERRIDE_ANNOTATION} on that Namespace says why."
     ),
     check=check_profile,
-    config=PolicyConfigSchema(
-        properties={
-            PROFILE_SETTING: {
-                "type": "string",
-                "description": (
-                    "The node profile (a row of ownership.json); wins over the Namespace's label."
-                ),
-            }
+    wants=_wants,
+    settings={
+        PROFILE_SETTING: {
+            "type": "string",
+            "description": ("The node profile (a row of ownership.json); wins over the Namespace's label."),
         }
-    ),
+    },
 )

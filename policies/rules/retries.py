@@ -7,22 +7,25 @@ from collections.abc import Iterator
 from pulumi_policy import EnforcementLevel, Severity
 
 from rules.engine import Config, Resource, Violation, resource_policy
-from rules.jobs import Job, is_on_disruption, jobs, matches_code, resumable_jobs, rules_of
-from rules.pods import in_scope, is_ours, may_be_in_scope
-from rules.spot import spot_reason
+from rules.jobs import Job, is_on_disruption, jobs, matches_code, resumable_jobs, rules_of, training_jobs
+from rules.pods import in_scope, is_ours, may_be_in_scope, may_have_pods
+from rules.spot import note_hidden_reasons, spot_reason
 from rules.views import View
 
 PREEMPTED = 75
 """Exit code of our supervisor: SIGTERM came, and the state is safe. A Pod that somebody deletes has no
 DisruptionTarget (karpenter#3218), so this code alone tells its end from a failure."""
+_KILLED = 137
+_ENDED = (143, _KILLED)
+"""What a container ends with that SIGTERM, or SIGKILL after it, has ended."""
 _UNCOUNTED = frozenset({"RestartJobSetAndIgnoreMaxRestarts", "RestartJobAndIgnoreMaxRestarts"})
 _BY_POLICY = "PodFailurePolicy"
 _BY_BACKOFF = "BackoffLimitExceeded"
 
 
 def check_preemption(resource: Resource, _config: Config) -> Iterator[Violation]:
-    """Every Job that asks for GPUs or is ours and writes checkpoints."""
-    for job in resumable_jobs(resource):
+    """Every Job that asks for GPUs or is ours and writes checkpoints, or says that it trains."""
+    for job in training_jobs(resource):
         in_place = _restarts_in_place(job)
         if in_place:
             yield Violation(
@@ -46,7 +49,8 @@ def _restarts_in_place(job: Job) -> str | None:
 
 
 def _of_job(job: Job) -> str | None:
-    ignored = [rule for rule in rules_of(job) if rule["action"].text() == "Ignore"]
+    rules = rules_of(job)
+    ignored = [rule for rule in rules if rule["action"].text() == "Ignore"]
     if job.spec["podFailurePolicy"]["rules"].unknown:
         return None
     if not any(is_on_disruption(rule) for rule in ignored):
@@ -54,6 +58,17 @@ def _of_job(job: Job) -> str | None:
             "a preempted Pod counts against backoffLimit, so nodes that go away end the run. Add the rule"
             " {action: Ignore, onPodConditions: [{type: DisruptionTarget}]} to podFailurePolicy."
         )
+    first = next(rule for rule in ignored if is_on_disruption(rule))
+    for rule in rules[: next(i for i, rule in enumerate(rules) if rule.path == first.path)]:
+        code = next(
+            (code for code in _ENDED if rule["action"].text() != "Ignore" and matches_code(rule, code)), None
+        )
+        if code is not None:
+            return (
+                f"the rule {rule['action'].peek_text()} on exit codes stands before the one that ignores"
+                f" disruptions and matches {code}, with which a preempted container ends: the first rule"
+                " that matches decides. Put the rule on DisruptionTarget first in podFailurePolicy."
+            )
     if is_ours(job.workload) and not any(matches_code(rule, PREEMPTED) for rule in ignored):
         return (
             f"exit code {PREEMPTED} (preempted, the state is safe) counts against backoffLimit, and a Pod"
@@ -126,6 +141,8 @@ def check_spot(resource: Resource, _config: Config) -> Iterator[Violation]:
         if job.job_set is not None or not may_be_in_scope(job.workload):
             continue
         why = spot_reason(job.workload.spec)
+        if why is None and in_scope(job.workload):
+            note_hidden_reasons(job.workload.spec)
         if why and job.spec["backoffLimit"].peek() != 0 and in_scope(job.workload):
             yield Violation(
                 f"{job.title} is a plain Job on nodes that may be taken away at any time ({why}). Its"
@@ -135,9 +152,35 @@ def check_spot(resource: Resource, _config: Config) -> Iterator[Violation]:
             )
 
 
+def check_kills_count(resource: Resource, _config: Config) -> Iterator[Violation]:
+    """Every Job that asks for GPUs or is ours: what it ignores by its exit code."""
+    for job in jobs(resource):
+        if not may_be_in_scope(job.workload):
+            continue
+        for rule in rules_of(job):
+            if rule["action"].text() == "Ignore" and matches_code(rule, _KILLED) and in_scope(job.workload):
+                yield Violation(
+                    f"{job.title} ignores exit code {_KILLED}: a container that ran out of memory ends with"
+                    " it too, so the Job starts it again for ever and never fails. Ignore the condition"
+                    " DisruptionTarget instead, and take 137 out of the exit codes."
+                )
+
+
+KILLS_COUNT = resource_policy(
+    name="kills-count",
+    description="A Job does not ignore that its program ran out of memory.",
+    severity=Severity.MEDIUM,
+    remediation=(
+        "Tell preemptions by the condition DisruptionTarget, or by an exit code that the program alone"
+        f" uses, never by {_KILLED}."
+    ),
+    check=check_kills_count,
+    wants=may_have_pods,
+)
+
 PREEMPTION_NOT_COUNTED = resource_policy(
     name="preemption-not-counted",
-    description="A preemption does not count as a failure of a Job or JobSet that writes checkpoints.",
+    description="A preemption does not count as a failure of a Job or JobSet that trains.",
     severity=Severity.HIGH,
     remediation=(
         "Set restartPolicy: Never. In a Job's podFailurePolicy, ignore the DisruptionTarget condition (and"
@@ -146,6 +189,7 @@ PREEMPTION_NOT_COUNTED = resource_policy(
         " RestartJobSetAndIgnoreMaxRestarts."
     ),
     check=check_preemption,
+    wants=may_have_pods,
 )
 
 ONE_WRITER = resource_policy(
@@ -154,6 +198,7 @@ ONE_WRITER = resource_policy(
     severity=Severity.CRITICAL,
     remediation="Set podReplacementPolicy: Failed, or use a podFailurePolicy, with which it is the default.",
     check=check_one_writer,
+    wants=may_have_pods,
 )
 
 SPOT_NEEDS_JOBSET = resource_policy(
@@ -165,5 +210,6 @@ SPOT_NEEDS_JOBSET = resource_policy(
         " nodes. A plain Job's delay doubles from 10 s to 600 s and never goes back while the Job lives."
     ),
     check=check_spot,
+    wants=may_have_pods,
     level=EnforcementLevel.ADVISORY,
 )

@@ -21,7 +21,7 @@ def spot_reason(pod: View) -> str | None:
     """The label or toleration by which the Pod may go to such nodes, as text; None if nothing says so.
 
     Whoever asks for other nodes by one of these labels is not on Spot, whatever it tolerates. Unknown values
-    are no proof and are not noted: what follows is an advice.
+    are no proof.
     """
     selected = {key: pod["nodeSelector"][key].peek_text() for key in pod["nodeSelector"].peek_keys()}
     wanted = [(key, {value}) for key, value in selected.items() if value is not None]
@@ -33,6 +33,17 @@ def spot_reason(pod: View) -> str | None:
     if asked:
         return None
     return next((found for t in pod["tolerations"].peek_elements() if (found := _tolerated(t))), None)
+
+
+def note_hidden_reasons(pod: View) -> None:
+    """Notes the selectors and tolerations that are not known yet and may say so."""
+    selector = pod["nodeSelector"]
+    for key in selector.keys():
+        if key in SPOT_LABELS:
+            selector[key].value()
+    for toleration in pod["tolerations"].elements():
+        for part in ("key", "operator", "value"):
+            toleration[part].value()
 
 
 def _affinities(pod: View) -> Iterator[tuple[str, set[str | None]]]:

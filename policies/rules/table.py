@@ -16,7 +16,9 @@ OPERATOR = "operator"
 
 @dataclass(frozen=True)
 class Profile:
-    """One row: `owners` by layer (None: nobody), `values` of the chart, `reject` the whole refusal."""
+    """One row: `owners` by layer (None: nobody), `values` of the chart, `reject` the whole refusal, and
+    `nodes`: what a cloud's node pool must be for the row (empty: no pool's resource shows it).
+    """
 
     name: str
     title: str
@@ -25,6 +27,7 @@ class Profile:
     values: Mapping[str, Any]
     reason: str
     reject: str | None
+    nodes: Mapping[str, Any]
 
 
 @cache
@@ -40,9 +43,33 @@ def profiles() -> Mapping[str, Profile]:
             values=row["values"],
             reason=row["reason"],
             reject=row["reject"],
+            nodes=row.get("nodes", {}),
         )
         for name, row in rows.items()
     }
+
+
+def eks_profile(ami_type: str) -> str | None:
+    """The row of an EKS node group's amiType; None for CUSTOM, whose image may hold anything, and others."""
+    rows = profiles().items()
+    found = (name for name, row in rows if ami_type in row.nodes.get("amiTypes", ()))
+    return None if ami_type == "CUSTOM" else next(found, None)
+
+
+def gke_profile(image: str, driver: str, default_device_plugin: bool, driver_installer: bool) -> str | None:
+    """The row of a GKE pool: imageType, gpuDriverVersion, whether GKE's device plugin runs there, and whether
+    Google's driver installer does. None: the table has no such row.
+    """
+    facts = {
+        "defaultDevicePlugin": default_device_plugin,
+        "driverInstaller": driver_installer,
+    }
+    for name, row in profiles().items():
+        nodes = row.nodes
+        if image in nodes.get("imageTypes", ()) and driver in nodes.get("gpuDriverVersions", ()):
+            if all(nodes.get(key, value) == value for key, value in facts.items()):
+                return name
+    return None
 
 
 def unknown_profile(name: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pulumi_policy import PolicyConfigSchema, Severity
+from pulumi_policy import Severity
 
 from rules.engine import Config, Resource, Violation, resource_policy
-from rules.pods import Workload, asks_for_gpu, note_if_gpu_is_hidden, workloads
+from rules.pods import Workload, asks_for_gpu, may_have_pods, note_if_gpu_is_hidden, workloads
 from rules.views import View
 
 # Keys that taint GPU nodes, with the value that says so; None: any value. `sku=gpu` is what AKS documents,
@@ -64,7 +64,7 @@ def check_tolerations(resource: Resource, config: Config) -> Iterator[Violation]
         if not tolerations.exists or asks_for_gpu(workload):
             continue
         taints = [taint for t in tolerations.elements() if (taint := _taint(t))]
-        if not taints or _belongs_to_the_system(workload, config.get(EXEMPT_SETTING) or ()):
+        if not taints or belongs_to_the_system(workload, config.get(EXEMPT_SETTING) or ()):
             continue
         if asks_for_gpu(workload) is None:
             note_if_gpu_is_hidden(workload)
@@ -87,7 +87,8 @@ def _taint(toleration: View) -> str | None:
     return tolerated_gpu_taint(toleration)
 
 
-def _belongs_to_the_system(workload: Workload, exempt: Sequence[str]) -> bool:
+def belongs_to_the_system(workload: Workload, exempt: Sequence[str] = ()) -> bool:
+    """Whether a Pod is one of the cluster's own: by namespace, system priority, control plane or owner."""
     if workload.namespace.peek_text() in {*SYSTEM_NAMESPACES, *exempt}:
         return True
     spec = workload.spec
@@ -109,13 +110,12 @@ TOLERATION_NEEDS_GPU = resource_policy(
         f" operators are exempt; {EXEMPT_SETTING} in the pack's configuration names further namespaces."
     ),
     check=check_tolerations,
-    config=PolicyConfigSchema(
-        properties={
-            EXEMPT_SETTING: {
-                "type": "array",
-                "items": {"type": "string"},
-                "description": "Namespaces whose Pods may tolerate the taint of GPU nodes without a GPU.",
-            }
+    wants=may_have_pods,
+    settings={
+        EXEMPT_SETTING: {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Namespaces whose Pods may tolerate the taint of GPU nodes without a GPU.",
         }
-    ),
+    },
 )

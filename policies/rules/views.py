@@ -42,21 +42,38 @@ class View:
     `value()`, `text()`, `elements()` and `keys()` note an unknown; `peek()`, `unknown` and `exists` do not.
     """
 
-    __slots__ = ("_raw", "_unknowns", "path")
+    __slots__ = ("_above", "_key", "_raw", "_unknowns")
 
-    def __init__(self, raw: Any, unknowns: Unknowns | None = None, path: str = "") -> None:
+    def __init__(
+        self,
+        raw: Any,
+        unknowns: Unknowns | None = None,
+        key: str | int = "",
+        above: View | None = None,
+    ) -> None:
         self._raw = raw
         self._unknowns = unknowns if unknowns is not None else Unknowns()
-        self.path = path
+        self._key = key
+        self._above = above
 
     def __getitem__(self, key: str | int) -> View:
         if self._raw is UNKNOWN:
             return self
-        return View(self._child(key), self._unknowns, self._join(key))
+        return View(self._child(key), self._unknowns, key, self)
+
+    @property
+    def path(self) -> str:
+        """Where this is, as `spec.containers[0].image`. Made when asked for: rules walk far more than they
+        say.
+        """
+        above = self._above.path if self._above is not None else ""
+        if isinstance(self._key, int):
+            return f"{above}[{self._key}]"
+        return f"{above}.{self._key}" if above and self._key else f"{above}{self._key}"
 
     def over(self, raw: Any) -> View:
         """A view of other properties in the same place."""
-        return View(raw, self._unknowns, self.path)
+        return View(raw, self._unknowns, self._key, self._above)
 
     def _child(self, key: str | int) -> Any:
         fits = (isinstance(key, str) and isinstance(self._raw, Mapping)) or (
@@ -70,11 +87,6 @@ class View:
             return UNKNOWN
         except (KeyError, IndexError):
             return None
-
-    def _join(self, key: str | int) -> str:
-        if isinstance(key, int):
-            return f"{self.path}[{key}]"
-        return f"{self.path}.{key}" if self.path else key
 
     @property
     def unknown(self) -> bool:

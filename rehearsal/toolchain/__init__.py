@@ -14,9 +14,13 @@ from rehearsal.state import cache_dir, write_atomically
 from rehearsal.toolchain import build, find, release
 from rehearsal.toolchain.programs import PROGRAMS, PULUMI, Program
 
-__all__ = ["PULUMI_PROGRAMS", "bin_dir", "chart", "ensure", "tool_environment"]
+__all__ = ["CLI_TEST_PROGRAMS", "PULUMI_PROGRAMS", "bin_dir", "chart", "ensure", "tool_environment"]
 
 PULUMI_PROGRAMS = ("pulumi", "pulumi-resource-kubernetes")
+# Language hosts that pulumi looks for beside itself; on PATH it would warn of them at each command.
+BUNDLED = ("pulumi-language-yaml",)
+CLI_TEST_PROGRAMS = (*PULUMI_PROGRAMS, *BUNDLED)
+"""What the tests with the real engine need: programs in YAML meet the policy pack too."""
 SHIMS = Path(__file__).with_name("shims")
 
 
@@ -63,6 +67,9 @@ def link(found: dict[str, Path], folder: Path | None = None) -> Path:
     for name, target in found.items():
         if name == "pulumi":
             _place_pulumi(folder, target)
+        elif name in BUNDLED:
+            (folder / "bundle").mkdir(exist_ok=True)
+            _relink(folder / "bundle" / name, target)
         elif name != "pulumi-resource-kubernetes":  # that one is not on PATH: see _install_provider
             _relink(folder / name, target)
     return folder

@@ -10,6 +10,7 @@ KUBERNETES = "v1.37.2"
 ETCD = "v3.7.3"
 CONTAINERD = "v2.4.2"
 COREDNS = "v1.15.0"
+PULUMI_YAML = "v1.25.0"
 JOBSET = "v0.11.1"
 
 _KUBERNETES_FLAGS = tuple(
@@ -94,6 +95,11 @@ PROGRAMS = {
                 "cmd/pulumi-resource-kubernetes/schema.json",
                 "cmd/pulumi-resource-kubernetes/terraform-mapping.json",
             ),
+        ),
+        # The language host of YAML programs, which the policy pack's tests run. It is not on PATH anywhere: pulumi bundles it.
+        Program(
+            "pulumi-language-yaml", PULUMI_YAML, "pulumi-language-yaml", "github.com/pulumi/pulumi-yaml/cmd/pulumi-language-yaml",
+            150, (f"-X github.com/pulumi/pulumi-yaml/pkg/version.Version={PULUMI_YAML}",), version_command=(),
         ),
         # Runs in an image of its own, never on this machine, so one from PATH is of no use.
         Program(

@@ -32,6 +32,13 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     return Engine({**clean, **toolchain.tool_environment(home, backend)})
 
 
+@pytest.fixture(scope="session")
+def yaml_engine(engine: Engine) -> Engine:
+    """The same engine, which can run programs in YAML too."""
+    toolchain.link(toolchain.ensure(toolchain.BUNDLED, Progress()))
+    return engine
+
+
 @pytest.fixture
 def project(engine: Engine, tmp_path: Path) -> Callable[[str], Path]:
     """A folder with our program and a stack file of the test's own, with its stack made in the backend."""

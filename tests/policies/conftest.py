@@ -15,11 +15,11 @@ from pulumi.runtime.proto import analyzer_pb2
 PACK = Path(__file__).resolve().parents[2] / "policies"
 sys.path.insert(0, str(PACK))
 
-from pulumi_policy import EnforcementLevel  # noqa: E402
-from pulumi_policy.deserialize import SPECIAL_SECRET_SIG, SPECIAL_SIG_KEY  # noqa: E402
-from pulumi_policy.policy import _PolicyAnalyzerServicer  # noqa: E402
-from pulumi_policy.proxy import UNKNOWN_OBJECT_VALUE, UNKNOWN_STRING_VALUE  # noqa: E402
-from rules.catalogue import POLICIES  # noqa: E402
+from pulumi_policy import EnforcementLevel
+from pulumi_policy.deserialize import SPECIAL_SECRET_SIG, SPECIAL_SIG_KEY
+from pulumi_policy.proxy import UNKNOWN_OBJECT_VALUE, UNKNOWN_STRING_VALUE
+from rules.catalogue import POLICIES
+from rules.server import Servicer
 
 DIGEST = "sha256:" + "ab" * 32
 IMAGE = f"docker.io/example/trainer@{DIGEST}"
@@ -27,7 +27,7 @@ IMAGE = f"docker.io/example/trainer@{DIGEST}"
 
 @dataclass(frozen=True)
 class Example:
-    """A resource as the engine sends it; `parent` and `provider` are names of others."""
+    """A resource as the engine sends it; `parent`, `provider` and `depends_on` are names of others."""
 
     type: str
     props: Mapping[str, Any]
@@ -35,6 +35,8 @@ class Example:
     parent: str = ""
     provider: str = ""
     provider_props: Mapping[str, Any] = field(default_factory=dict)
+    depends_on: Sequence[str] = ()
+    protect: bool = False
 
     @property
     def urn(self) -> str:
@@ -56,7 +58,7 @@ class Verdict:
 
 
 class Judge:
-    """The pack behind the SDK's servicer."""
+    """The pack behind the server that the engine talks to."""
 
     unknown = UNKNOWN_STRING_VALUE
     unknown_object = UNKNOWN_OBJECT_VALUE
@@ -65,8 +67,8 @@ class Judge:
     def __init__(self) -> None:
         self._servicer = self._new()
 
-    def _new(self) -> _PolicyAnalyzerServicer:
-        return _PolicyAnalyzerServicer("holdfast", "0.0.1", list(POLICIES), EnforcementLevel.MANDATORY)
+    def _new(self) -> Servicer:
+        return Servicer("holdfast", POLICIES, EnforcementLevel.MANDATORY)
 
     def configure(self, policy: str, **settings: Any) -> None:
         config = analyzer_pb2.PolicyConfig(
@@ -78,10 +80,16 @@ class Judge:
     def secret(value: Any) -> dict[str, Any]:
         return {SPECIAL_SIG_KEY: SPECIAL_SECRET_SIG, "value": value}
 
-    def resource(self, type_: str, props: Mapping[str, Any], name: str = "example") -> Verdict:
+    def resource(
+        self, type_: str, props: Mapping[str, Any], name: str = "example", protect: bool = False
+    ) -> Verdict:
         example = Example(type_, props, name)
         request = analyzer_pb2.AnalyzeRequest(
-            type=type_, properties=_struct(props), urn=example.urn, name=name
+            type=type_,
+            properties=_struct(props),
+            urn=example.urn,
+            name=name,
+            options=analyzer_pb2.AnalyzerResourceOptions(protect=protect),
         )
         return _verdict(self._servicer.Analyze(request, None))
 
@@ -95,13 +103,15 @@ class Judge:
                 urn=example.urn,
                 name=example.name,
                 parent=urns.get(example.parent, example.parent),
+                dependencies=[urns[name] for name in example.depends_on],
+                options=analyzer_pb2.AnalyzerResourceOptions(protect=example.protect),
             )
             if example.provider:
                 message.provider.CopyFrom(
                     analyzer_pb2.AnalyzerProviderResource(
                         type="pulumi:providers:kubernetes",
                         properties=_struct(example.provider_props),
-                        urn=f"urn:pulumi:dev::test::pulumi:providers:kubernetes::{example.provider}",
+                        urn=Example("pulumi:providers:kubernetes", {}, example.provider).urn,
                         name=example.provider,
                     )
                 )

@@ -104,9 +104,7 @@ def test_scratch_space_elsewhere_is_free(judge, build):
         {"name": "tmp", "emptyDir": {}},
     ]
     assert (
-        judge.resource(JOB, build.job(build.gpu(args=ARGS, volumeMounts=mounts), volumes=volumes)).of(
-            VOLUME
-        )
+        judge.resource(JOB, build.job(build.gpu(args=ARGS, volumeMounts=mounts), volumes=volumes)).of(VOLUME)
         == []
     )
 
@@ -133,9 +131,7 @@ def test_weights_mounted_for_reading_are_free(judge, build):
 
 
 def test_a_pod_without_gpus_is_free(judge, build):
-    job = build.job(
-        {"name": "a", "image": "x", "args": ARGS, "env": [{"name": "X", "value": judge.unknown}]}
-    )
+    job = build.job({"name": "a", "image": "x", "args": ARGS, "env": [{"name": "X", "value": judge.unknown}]})
     verdict = judge.resource(JOB, job)
     assert verdict.of(VOLUME) == [] and verdict.undecided(VOLUME) == []
 

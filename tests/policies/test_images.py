@@ -63,8 +63,7 @@ def test_a_pod_without_gpus_may_use_a_tag(judge, build):
 def test_a_pod_of_holdfast_needs_digests_without_gpus(judge, build):
     labels = {"labels": {"app.kubernetes.io/part-of": "holdfast"}}
     assert (
-        len(judge.resource(JOB, build.job({"name": "a", "image": "nginx:1"}, metadata=labels)).of(RULE))
-        == 1
+        len(judge.resource(JOB, build.job({"name": "a", "image": "nginx:1"}, metadata=labels)).of(RULE)) == 1
     )
 
 

@@ -61,9 +61,7 @@ def _by_job_set(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("preview", [False, True])
-def test_the_pack_is_silent_about_a_run_by_job_set_also_on_nodes_that_go(
-    program: Any, preview: bool
-) -> None:
+def test_the_pack_is_silent_about_a_run_by_job_set_also_on_nodes_that_go(program: Any, preview: bool) -> None:
     def change(config: dict[str, Any]) -> None:
         _by_job_set(config)
         config["holdfast:nodePools"][0]["spot"] = True

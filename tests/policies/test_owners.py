@@ -80,9 +80,7 @@ def test_a_chart_component_belongs_to_the_cluster_of_its_children(judge, example
 
 def test_an_operator_by_chart_component_is_one_installation(judge, example, build):
     chart = example(CHART4, {}, "gpu-operator")
-    policy = example(
-        POLICY, {"spec": {"driver": {"enabled": True}}}, "cluster-policy", parent="gpu-operator"
-    )
+    policy = example(POLICY, {"spec": {"driver": {"enabled": True}}}, "cluster-policy", parent="gpu-operator")
     nfd = build.daemonset(
         "gpu-operator-node-feature-discovery-worker", "registry.k8s.io/nfd/node-feature-discovery:v1"
     )
@@ -245,9 +243,7 @@ def test_an_unknown_chart_is_said(judge, example):
     assert verdict.of(RULE) == [] and "Release 'x': chart" in verdict.undecided(RULE)[0]
 
 
-@pytest.mark.parametrize(
-    "values", [None, [], "driver: {}", {"driver": None}, {"driver": [1]}, {"nfd": "no"}]
-)
+@pytest.mark.parametrize("values", [None, [], "driver: {}", {"driver": None}, {"driver": [1]}, {"nfd": "no"}])
 def test_values_of_the_wrong_shape_break_nothing(judge, example, values):
     assert judge.stack(example(RELEASE, {"chart": "gpu-operator", "values": values}, "x")).of(RULE) == []
 

@@ -23,9 +23,7 @@ def release(example, values=None, **more):
 
 
 def namespace(example, profile, name="gpu-operator", **more):
-    return example(
-        NAMESPACE, {"metadata": {"name": name, "labels": {LABEL: profile}}}, f"ns-{name}", **more
-    )
+    return example(NAMESPACE, {"metadata": {"name": name, "labels": {LABEL: profile}}}, f"ns-{name}", **more)
 
 
 def changed(values, path, value):
@@ -216,3 +214,58 @@ def test_every_key_of_the_table_exists_in_the_chart():
     }
     for name, profile in profiles().items():
         assert [key for key, _ in leaves(profile.values) if key not in keys] == [], name
+
+
+def test_a_pool_belongs_to_the_cluster_whose_provider_was_made_from_the_same_resource(judge, example):
+    # At a first preview neither the kubeconfig nor the cluster's name is known.
+    def provider(name, cluster):
+        return example(
+            "pulumi:providers:kubernetes", {"kubeconfig": judge.unknown}, name, depends_on=[cluster]
+        )
+
+    def pool(name, cluster, ami):
+        props = {"clusterName": judge.unknown, "amiType": ami, "releaseVersion": "1"}
+        return example("aws:eks/nodeGroup:NodeGroup", props, name, depends_on=[cluster])
+
+    clusters = [example("aws:eks/cluster:Cluster", {}, name) for name in ("one", "two")]
+    off = {"driver": {"enabled": False}, "toolkit": {"enabled": False}}
+    stack = [
+        *clusters,
+        provider("k1", "one"),
+        provider("k2", "two"),
+        pool("images", "one", "AL2023_x86_64_NVIDIA"),
+        pool("bottles", "two", "BOTTLEROCKET_x86_64_NVIDIA"),
+        example(RELEASE, {"chart": "gpu-operator", "values": off}, "op1", provider="k1"),
+        example(RELEASE, {"chart": "gpu-operator", "values": off}, "op2", provider="k2"),
+    ]
+    (message,) = judge.stack(*stack).of(RULE)
+    assert "Release 'op2': devicePlugin.enabled is true" in message and "NodeGroup 'bottles'" in message
+
+
+def test_the_annotation_of_the_operators_namespace_says_why_its_values_differ(judge, example):
+    pool = example(
+        "aws:eks/nodeGroup:NodeGroup", {"amiType": "AL2023_x86_64_NVIDIA", "releaseVersion": "1"}, "gpu"
+    )
+    annotated = {"holdfast.dev/ownership-override": "a driver of our own for the new cards"}
+    ours = example(NAMESPACE, {"metadata": {"name": "gpu-operator", "annotations": annotated}}, "ns")
+    blank = {"holdfast.dev/ownership-override": " "}
+    nobodys = example(NAMESPACE, {"metadata": {"name": "gpu-operator", "annotations": blank}}, "ns")
+    assert judge.stack(pool, ours, release(example)).of(RULE) == []
+    assert judge.stack(pool, nobodys, release(example)).of(RULE) != []
+
+
+@pytest.mark.parametrize("selector", [{"pool": "other"}, {"eks.amazonaws.com/nodegroup": "other"}])
+def test_a_device_plugin_that_does_not_go_to_a_pool_is_no_second_owner_there(judge, example, build, selector):
+    props = {
+        "amiType": "BOTTLEROCKET_x86_64_NVIDIA",
+        "nodeGroupName": "bottles",
+        "labels": {"pool": "bottles"},
+        "releaseVersion": "1",
+    }
+    pool = example("aws:eks/nodeGroup:NodeGroup", props, "bottles")
+    plugin = build.daemonset(
+        "nvidia-device-plugin", "nvcr.io/nvidia/k8s-device-plugin:v0.20.0", nodeSelector=selector
+    )
+    assert judge.stack(pool, example(DAEMONSET, plugin, "plugin")).of(RULE) == []
+    everywhere = build.daemonset("nvidia-device-plugin", "nvcr.io/nvidia/k8s-device-plugin:v0.20.0")
+    assert len(judge.stack(pool, example(DAEMONSET, everywhere, "plugin")).of(RULE)) == 1

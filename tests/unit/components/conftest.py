@@ -126,6 +126,10 @@ class Recorded:
     retained: bool
     delete_before_replace: bool
     replace_on_changes: frozenset[str] = frozenset()
+    aliases: tuple[str, ...] = ()
+    """Former URNs, types or names."""
+    ignored: frozenset[str] = frozenset()
+    """Properties whose changes are ignored."""
 
     @property
     def kind(self) -> str:
@@ -178,6 +182,7 @@ class Providers(mocks.Mocks):
             "NodePoolMembership": {"nodes": ["gpu-0", "gpu-1"]},
             "GpuReadiness": {"ready": True},
             "JobSetReadiness": {"ready": True},
+            "LaunchTemplate": {"latestVersion": 7},
         }
         outputs = dict(args.inputs)
         if not self.preview:
@@ -208,6 +213,8 @@ class Monitor(mocks.MockMonitor):
                 request.retainOnDelete,
                 request.deleteBeforeReplace,
                 frozenset(request.replaceOnChanges),
+                tuple(alias.urn or alias.spec.type or alias.spec.name for alias in request.aliases),
+                frozenset(request.ignoreChanges),
             )
             self._program.resources.append(recorded)
         return super().RegisterResource(request)
@@ -235,7 +242,7 @@ def _run(change: Change = lambda config: None, *, preview: bool = False) -> Prog
     return program
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def program() -> Callable[..., Program]:
     """Runs the program: `program(change, preview=False)`."""
     return _run

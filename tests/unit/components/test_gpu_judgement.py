@@ -339,3 +339,49 @@ def test_a_platform_without_runtime_class_operator_plugin_or_nfd_asks_for_none(w
 )
 def test_tolerations_match_as_kubernetes_matches_them(toleration: dict[str, str], expected: bool) -> None:
     assert tolerates(toleration, TAINT) is expected
+
+
+def autoscaled(min_nodes: int, labels: dict[str, str] | None = None) -> Expectation:
+    pool = PoolExpectation("gpu", (), 1, TAINT, labels or {"pool": "gpu"}, min_nodes)
+    return Expectation(pools=(pool,), runtime_classes=("nvidia",))
+
+
+@pytest.mark.parametrize("reason", ["NoGPUNodes", "NFDLabelsMissing"])
+def test_a_pool_that_may_be_empty_is_ready_without_nodes_and_daemonsets_and_that_is_told(
+    world: World, reason: str
+) -> None:
+    """Without a GPU node the controller makes RuntimeClasses only, and so says these reasons."""
+    world.update(nodes=[], daemonsets=[], pods=[])
+    world["cluster_policy"]["status"]["conditions"][0]["reason"] = reason
+    verdict = judge(snapshot_of(**world), autoscaled(0))
+    assert verdict.ready
+    assert verdict.notes == (
+        "Pool gpu has no node now and needs none at least, so its GPUs are proved when the first run brings one.",
+    )
+
+
+def test_an_empty_pool_still_needs_the_runtime_class_of_its_jobs(world: World) -> None:
+    """A Pod whose class does not exist is never created, so no autoscaler would ever see it wait."""
+    world.update(nodes=[], daemonsets=[], pods=[], runtime_classes=[])
+    assert told(world, autoscaled(0)) == "RuntimeClass nvidia does not exist yet."
+
+
+def test_a_pool_with_fewer_nodes_than_it_must_have_is_waited_for(world: World) -> None:
+    world["nodes"][0]["metadata"]["labels"]["pool"] = "gpu"
+    assert told(world, autoscaled(2)) == "Pool gpu has 1 of at least 2 nodes (labels pool=gpu)."
+    world.update(nodes=[])
+    assert told(world, autoscaled(2)) == "Pool gpu has 0 of at least 2 nodes (labels pool=gpu)."
+
+
+def test_nodes_that_an_autoscaler_brought_are_judged_as_all_others(world: World) -> None:
+    for node in world["nodes"]:
+        node["metadata"]["labels"]["pool"] = "gpu"
+    assert told(world, autoscaled(0)) == ""
+    world["nodes"][1]["status"]["allocatable"]["nvidia.com/gpu"] = "0"
+    assert "Node gpu-1 offers 0 of its 1 nvidia.com/gpu" in told(world, autoscaled(0))
+
+
+def test_a_pool_with_nodes_is_never_ready_by_what_a_controller_without_gpus_says(world: World) -> None:
+    world["nodes"][0]["metadata"]["labels"]["pool"] = "gpu"
+    world["cluster_policy"]["status"]["conditions"][0]["reason"] = "NoGPUNodes"
+    assert "ClusterPolicy is ready (NoGPUNodes)." in told(world, autoscaled(0))

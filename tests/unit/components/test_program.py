@@ -93,6 +93,17 @@ def test_the_pool_gets_its_label_and_taint(dev: Any) -> None:
     }
 
 
+def test_a_renamed_pool_keeps_its_nodes_whose_notes_name_it_as_before(program: Any) -> None:
+    def rename(config: dict[str, Any]) -> None:
+        config["holdfast:nodePools"][0].update(name="trainers", formerNames=["gpu"])
+        config["holdfast:runs"][0]["pool"] = "trainers"
+
+    run = program(rename)
+    assert run.one("NodePoolMembership").inputs["owner"] == "holdfast/dev/gpu"
+    existing = "holdfast:nodepools:ExistingGpuNodePool"
+    assert run.one("SelfManagedGpuNodePool").aliases == ("gpu", existing, existing)
+
+
 def test_named_nodes_reach_the_pool_as_names(program: Any) -> None:
     run = program(lambda c: c["holdfast:nodePools"][0].update(selectNodes={"names": NODES}))
     assert run.one("NodePoolMembership").inputs["selector"] == {"names": NODES}

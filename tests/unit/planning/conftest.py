@@ -17,11 +17,14 @@ IMAGE = "docker.io/acme/trainer@sha256:" + "a" * 64
 
 @pytest.fixture
 def stack() -> Callable[..., StackSettings]:
-    """Settings of one pool, one team and one run; the keywords change each of them and the operator."""
+    """Settings of one pool, one team and one run; the keywords change each of them and the operator, and
+    `only_pool` replaces the pool.
+    """
 
     def settings(
         *,
         pool: dict[str, Any] | None = None,
+        only_pool: dict[str, Any] | None = None,
         operator: dict[str, Any] | None = None,
         job_set: dict[str, Any] | None = None,
         team: dict[str, Any] | None = None,
@@ -40,7 +43,7 @@ def stack() -> Callable[..., StackSettings]:
         values = {
             "environment": "dev",
             "cluster": {"kubeconfig": "/home/ada/.kube/config", "context": "lab"},
-            "nodePools": [base_pool | (pool or {}), *more_pools],
+            "nodePools": [only_pool or base_pool | (pool or {}), *more_pools],
             "gpuOperator": operator or {},
             "jobSet": job_set or {},
             "teams": [base_team | (team or {})],

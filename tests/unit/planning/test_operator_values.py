@@ -11,6 +11,7 @@ import pytest
 
 from components.planning.extra_values import SECTIONS
 from components.planning.merge import at, leaves
+from components.planning.node_pool_plans import plan_node_pool
 from components.planning.operator_plan import OperatorPlan
 from components.planning.operator_values import (
     NFD_WORKER_TOLERATIONS,
@@ -20,10 +21,10 @@ from components.planning.operator_values import (
     plan_operator,
     tolerates,
 )
-from components.planning.ownership import profiles
+from components.planning.ownership import owners_of, profiles
 from components.planning.stack import StackPlan
 from components.settings.gpu_operator import GpuOperatorSettings
-from components.settings.node_pool import NodePoolSettings, Taint
+from components.settings.node_pool import SelfManagedNodePoolSettings, Taint
 
 Plan = Callable[..., StackPlan]
 DEDICATED = {"key": "dedicated", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"}
@@ -42,14 +43,15 @@ def chart() -> dict[tuple[str, ...], Any]:
     return keys
 
 
-def _pool(profile: str, **changes: Any) -> NodePoolSettings:
+def _pool(profile: str, **changes: Any) -> SelfManagedNodePoolSettings:
     base = {"name": "gpu", "profile": profile, "selectNodes": {"names": ["gpu-0"]}, "gpusPerNode": 1}
-    return NodePoolSettings.model_validate(base | changes)
+    return SelfManagedNodePoolSettings.model_validate(base | changes)
 
 
 def _operator(profile: str, extra: dict[str, Any] | None = None) -> OperatorPlan:
     settings = GpuOperatorSettings.model_validate({"extraValues": extra or {}})
-    return plan_operator("dev", settings, [_pool(profile)], profiles()[profile])
+    pool = _pool(profile)
+    return plan_operator("dev", settings, [plan_node_pool(pool, owners_of(pool))], profiles()[profile])
 
 
 @pytest.mark.parametrize("profile", SUPPORTED)

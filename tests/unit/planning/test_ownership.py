@@ -7,15 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from components.planning.ownership import LAYERS, OPERATOR, operator_profile, owner_title, owners_of, profiles
-from components.settings.node_pool import NodePoolSettings
+from components.settings.node_pool import SelfManagedNodePoolSettings
 from components.settings.problems import SettingsError
 from components.settings.stack import StackSettings
 
 Stack = Callable[..., StackSettings]
 
 
-def _pool(name: str, profile: str) -> NodePoolSettings:
-    return NodePoolSettings.model_validate(
+def _pool(name: str, profile: str) -> SelfManagedNodePoolSettings:
+    return SelfManagedNodePoolSettings.model_validate(
         {"name": name, "profile": profile, "selectNodes": {"names": [f"{name}-0"]}, "gpusPerNode": 1}
     )
 

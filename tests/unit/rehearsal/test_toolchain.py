@@ -186,6 +186,18 @@ def test_a_program_s_chart_stays_beside_it_as_files_that_can_be_removed(monkeypa
         assert path.stat().st_mode & 0o200
 
 
+def test_a_language_host_stands_beside_pulumi_and_not_on_path(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
+    made = {
+        name: executable(toolchain.cached(PROGRAMS[name]), "exit 0")
+        for name in toolchain.CLI_TEST_PROGRAMS
+    }
+    folder = toolchain.link(made, tmp_path / "bin")
+    assert {path.name for path in folder.iterdir()} == {"pulumi", "bundle"}
+    assert (folder / "bundle" / "pulumi").samefile(made["pulumi"])
+    assert (folder / "bundle" / "pulumi-language-yaml").samefile(made["pulumi-language-yaml"])
+
+
 def test_an_old_go_is_not_used(monkeypatch, tmp_path):
     go = executable(tmp_path / "bin" / "go", "echo go1.19.8")
     monkeypatch.setenv("PATH", f"{go.parent}:/usr/bin:/bin")

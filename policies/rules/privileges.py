@@ -1,0 +1,128 @@
+"""GPU work takes its GPUs by request, and nothing else of the node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pulumi_policy import Severity
+
+from rules.engine import Config, Resource, Violation, resource_policy
+from rules.pods import Workload, in_scope, may_be_in_scope, may_have_pods, workloads
+from rules.tolerations import belongs_to_the_system
+from rules.views import View
+
+# With these a program can leave its container. IPC_LOCK (RDMA) and SYS_PTRACE (debuggers) can not.
+_CAPABILITIES = frozenset(
+    {"ALL", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "SYS_BOOT", "DAC_READ_SEARCH", "BPF"}
+)
+_WHOLE_NODE = re.compile(
+    r"/|/(etc|root|boot|proc|dev)(/?$|/(kubernetes|shadow|passwd|ssh|cni)(/.*)?)"
+    r"|/(var/)?run/(docker|crio|containerd)[\w./\-]*|/var/lib/(kubelet|docker|containerd|etcd)(/.*)?"
+)
+_DEVICE = re.compile(r"/dev/nvidia[\w\-]*|/dev/dxg")
+_VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+_NO_DEVICES = frozenset({"", "none", "void"})
+
+
+def check_privileges(resource: Resource, _config: Config) -> Iterator[Violation]:
+    """Every Pod that asks for GPUs or is ours, but those of DaemonSets and of the cluster's own services."""
+    for workload in workloads(resource):
+        if workload.kind == "DaemonSet" or not may_be_in_scope(workload):
+            continue
+        problems = list(_problems(workload))
+        if problems and not belongs_to_the_system(workload) and in_scope(workload):
+            yield from (Violation(f"{workload.title}{problem}") for problem in problems)
+
+
+def _problems(workload: Workload) -> Iterator[str]:
+    spec = workload.spec
+    for key, instead in (
+        ("hostPID", "Remove it."),
+        ("hostIPC", "For shared memory mount an emptyDir with medium: Memory at /dev/shm."),
+    ):
+        if spec[key].value() is True:
+            yield f" has {key}: true, so it reaches the processes of every other Pod on the node. {instead}"
+    for volume in spec["volumes"].elements():
+        path = volume["hostPath"]["path"].value()
+        if isinstance(path, str) and _WHOLE_NODE.fullmatch(path):
+            yield (
+                f", volume '{volume['name'].peek_text()}': hostPath {path} gives it the node, and with that"
+                " every other Pod's data and tokens. Remove the volume; for data use a"
+                " PersistentVolumeClaim."
+            )
+    for container in workload.containers():
+        security = container.view["securityContext"]
+        where = f", container '{container.name}'"
+        if security["privileged"].value() is True:
+            yield (
+                f"{where}: privileged: true shows it every GPU of the node, whatever it asked for, and"
+                " gives it the node. Remove it; the GPU comes by resources.limits."
+            )
+        added = {
+            (name.text() or "").upper().removeprefix("CAP_")
+            for name in security["capabilities"]["add"].elements()
+        }
+        for name in sorted(added & _CAPABILITIES):
+            yield f"{where}: capability {name} is the node itself. Remove it from capabilities.add."
+
+
+def check_by_request(resource: Resource, _config: Config) -> Iterator[Violation]:
+    """Every Pod, whether it asks for GPUs or not, but those of DaemonSets and of the cluster's own
+    services.
+    """
+    for workload in workloads(resource):
+        if workload.kind == "DaemonSet":
+            continue
+        problems = list(_past_the_plugin(workload))
+        if problems and not belongs_to_the_system(workload):
+            yield from (Violation(f"{workload.title}{problem}") for problem in problems)
+
+
+def _past_the_plugin(workload: Workload) -> Iterator[str]:
+    for volume in workload.spec["volumes"].elements():
+        path = volume["hostPath"]["path"].text() or ""
+        if _DEVICE.fullmatch(path):
+            yield (
+                f", volume '{volume['name'].peek_text()}': hostPath {path} takes a GPU that the device"
+                " plugin gives to others too. Remove the volume, and set resources.limits nvidia.com/gpu."
+            )
+    for container in workload.containers():
+        for variable in container.view["env"].elements():
+            value = variable["value"]
+            if variable["name"].text() == _VISIBLE and _takes_devices(value):
+                yield (
+                    f", container '{container.name}': {_VISIBLE}={value.peek_text()} takes GPUs that the"
+                    " device plugin gives to others too: it wins over what the plugin sets. Remove the"
+                    " variable, and set resources.limits nvidia.com/gpu."
+                )
+
+
+def _takes_devices(value: View) -> bool:
+    text = value.value()
+    return isinstance(text, str) and text.strip().lower() not in _NO_DEVICES
+
+
+GPU_POD_PRIVILEGES = resource_policy(
+    name="gpu-pod-privileges",
+    description="A Pod that uses GPUs has no power over its node.",
+    severity=Severity.HIGH,
+    remediation=(
+        "Remove privileged, hostPID, hostIPC, SYS_ADMIN and the like, and hostPath volumes of the node's own"
+        " folders. A GPU needs none of them: it comes by resources.limits."
+    ),
+    check=check_privileges,
+    wants=may_have_pods,
+)
+
+GPUS_BY_REQUEST = resource_policy(
+    name="gpus-by-request",
+    description="GPUs come by resources.limits only, not past the device plugin.",
+    severity=Severity.HIGH,
+    remediation=(
+        f"Remove {_VISIBLE} from the container's environment and /dev/nvidia* from the volumes, and set"
+        " resources.limits with nvidia.com/gpu."
+    ),
+    check=check_by_request,
+    wants=may_have_pods,
+)
