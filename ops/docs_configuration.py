@@ -14,6 +14,7 @@ import textwrap
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,8 @@ def meaning(model: type[BaseModel], name: str) -> str:
     return inspect.cleandoc(models[0].__doc__ or "").split("\n\n")[0].replace("\n", " ") if models else ""
 
 
-def descriptions(model: type[BaseModel]) -> dict[str, str]:
+@cache
+def descriptions(model: type[BaseModel]) -> Mapping[str, str]:
     """Field name -> the docstring below it in the source, of the class and those it comes from."""
     found: dict[str, str] = {}
     for kind in reversed(model.__mro__):

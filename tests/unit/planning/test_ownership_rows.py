@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,6 @@ def test_a_row_that_can_not_work_is_refused_with_exactly_this(
 def test_every_setting_of_a_row_has_a_reason_and_a_source(name: str) -> None:
     from ops.docs_ownership import SETTINGS, TABLE
 
-    row = yaml.safe_load(TABLE.read_text(encoding="utf-8"))["profiles"][name]
+    row = json.loads(TABLE.read_text(encoding="utf-8"))["profiles"][name]
     assert set(row["settings"]) == set(SETTINGS)
     assert all(item["why"] and item["sources"] for item in row["settings"].values())
