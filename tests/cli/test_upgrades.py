@@ -14,6 +14,7 @@ from tests.cli.engine import ROOT, Engine
 from tests.cli.recorded import COMMON, Project, Turn, project
 from tests.cli.test_ownership_matrix import POOLS
 
+pytestmark = pytest.mark.timeout(900)  # the first of them makes three stacks
 Config = dict[str, Any]
 Change = Callable[[Config], None]
 ROWS = {"eks": "eks-al2023", "custom": "eks-ubuntu", "gke": "gke-cos-managed"}
