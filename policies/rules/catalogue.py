@@ -24,7 +24,7 @@ from rules.owners import SINGLE_OWNER
 from rules.pod_security import POD_SECURITY
 from rules.pool_images import DRIVER_VERSION_PINNED, GPU_POOL_IMAGE
 from rules.pool_taints import POOL_TAINT_TOLERATED
-from rules.privileges import GPU_POD_PRIVILEGES, GPUS_BY_REQUEST
+from rules.privileges import GPU_POD_NOT_ROOT, GPU_POD_PRIVILEGES, GPUS_BY_REQUEST
 from rules.profiles import PROFILE_AGREEMENT
 from rules.quota_fit import QUOTA_FIT
 from rules.quota_keys import QUOTA_KEYS_ENFORCE
@@ -68,6 +68,7 @@ POLICIES: tuple[Policy, ...] = (
     # What it can reach, and who can reach it
     POD_SECURITY,
     GPU_POD_PRIVILEGES,
+    GPU_POD_NOT_ROOT,
     GPUS_BY_REQUEST,
     STORES_ARE_PRIVATE,
     STORES_ARE_ENCRYPTED,

@@ -11,6 +11,7 @@ from rules.views import UNKNOWN, View
 
 CLUSTER_POLICY = "kubernetes:nvidia.com/v1:ClusterPolicy"
 
+GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 # What the chart (v26.7.0) and the ClusterPolicy do when a key is not set.
 DEFAULTS: dict[str, object] = {
     "driver.enabled": True,
@@ -41,6 +42,12 @@ class Install:
         if self.by_chart:
             return chart_namespace(self.resource)
         return self.resource.props["metadata"]["namespace"]
+
+    @property
+    def operand_tolerations(self) -> View:
+        """Those of the operands: a list that is set replaces the chart's own."""
+        given = self.setting("daemonsets.tolerations")
+        return given if given.exists else given.over([GPU_TOLERATION])
 
     @property
     def has_driver_objects(self) -> bool:

@@ -35,6 +35,7 @@ _GCP_GPU = re.compile(r"(a2|a3|a4|a4x|g2|g4)-")
 _AZURE_GPU = re.compile(r"standard_n[cdv]", re.IGNORECASE)
 _AZURE_NO_NVIDIA = re.compile(r"standard_nv\w*as_v4|mi300", re.IGNORECASE)
 
+_UNSPECIFIED = "GPU_DRIVER_VERSION_UNSPECIFIED"
 _INSTALLED = {"DEFAULT": "default", "LATEST": "latest"}
 NO_DEVICE_PLUGIN_LABEL = "gke-no-default-nvidia-gpu-device-plugin"
 NO_OPERANDS_LABEL = "nvidia.com/gpu.deploy.operands"
@@ -248,8 +249,8 @@ def _of_gke(r: Resource, title: str, name: str, config: View, cluster: str) -> I
     if any(kind and "nvidia" not in kind for kind in kinds):
         return
     versions = [each["gpuDriverInstallationConfig"]["gpuDriverVersion"] for each in accelerators]
-    stated = [v.peek_text() for v in versions if v.peek_text()]
-    driver, is_default = (stated[0] or "", False) if stated else (_default_driver(r.props), True)
+    stated = [text for v in versions if (text := v.peek_text()) and text != _UNSPECIFIED]
+    driver, is_default = (stated[0], False) if stated else (_default_driver(r.props), True)
     label = config["labels"][NO_DEVICE_PLUGIN_LABEL]
     image = config["imageType"]
     sharing = [each["gpuSharingConfig"]["gpuSharingStrategy"].peek_text() or "" for each in accelerators]
@@ -262,9 +263,10 @@ def _of_gke(r: Resource, title: str, name: str, config: View, cluster: str) -> I
         title=title,
         image=(image.peek_text() or "COS_CONTAINERD").upper(),
         cloud_cluster=cluster,
-        driver="" if driver == "GPU_DRIVER_VERSION_UNSPECIFIED" else driver,
+        driver=driver,
         driver_is_default=is_default,
-        default_device_plugin=not label.exists or label.unknown or label.peek_text() == "false",
+        # GKE's plugin keeps away from nodes that have the label, whatever its value.
+        default_device_plugin=not label.exists or label.unknown,
         labels=_labels(
             config["labels"],
             {
@@ -359,7 +361,8 @@ def _of_karpenter(r: Resource, resources: Sequence[Resource]) -> Iterator[NodePo
             r.props["spec"]["template"]["metadata"]["labels"],
             {"karpenter.sh/nodepool": r.props["metadata"]["name"].peek_text() or ""},
         ),
-        taints=(*_taints(taints), *_taints(spec["startupTaints"], startup=True)),
+        # startupTaints go away by themselves before any Pod comes: they keep nobody out.
+        taints=tuple(_taints(taints)),
         hidden_taints=tuple(_hidden_taints(taints)),
     )
 
@@ -402,11 +405,9 @@ def _labels(declared: View, more: Mapping[str, str]) -> dict[str, View]:
     return found
 
 
-def _taints(declared: View, startup: bool = False) -> Iterator[Taint]:
-    """The taints of a list of objects. A startup taint goes away before any Pod comes: it keeps nobody
-    out.
-    """
-    for each in [] if startup else declared.peek_elements():
+def _taints(declared: View) -> Iterator[Taint]:
+    """The taints of a list of objects."""
+    for each in declared.peek_elements():
         key, effect = each["key"].peek_text(), each["effect"].peek_text() or ""
         if key:
             yield Taint(key, each["value"], _EFFECTS.get(effect, effect))

@@ -12,7 +12,7 @@ from pulumi_policy import Severity
 
 from rules import charts, daemonsets
 from rules.engine import Config, Resource, Violation, of_kubernetes, stack_policy
-from rules.installs import Install, installs
+from rules.installs import GPU_TOLERATION, Install, installs
 from rules.node_pools import NodePool, Taint, is_pool_type, node_pools, tolerates
 from rules.placement import alternatives
 from rules.pods import asks_for_gpu, gpu_names, may_have_pods, note_if_gpu_is_hidden, workloads
@@ -21,14 +21,13 @@ from rules.tolerations import tolerated_gpu_taint
 from rules.views import View
 
 # The charts' own tolerations (GPU Operator v26.7.0, device plugin v0.17, NFD v0.17).
-_GPU = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 _CONTROL_PLANE = {
     "key": "node-role.kubernetes.io/control-plane",
     "operator": "Equal",
     "value": "",
     "effect": "NoSchedule",
 }
-_PLUGIN = [{"key": "CriticalAddonsOnly", "operator": "Exists"}, _GPU]
+_PLUGIN = [{"key": "CriticalAddonsOnly", "operator": "Exists"}, GPU_TOLERATION]
 _OPERANDS_KEY = "daemonsets.tolerations"
 _NFD_KEY = "node-feature-discovery.worker.tolerations"
 # Taints of the control plane and of Kubernetes' own node conditions say nothing about GPU pools.
@@ -57,13 +56,22 @@ def check_pool_taints(resources: Sequence[Resource], _config: Config) -> Iterato
     if not pools:
         return
     charts.note_unnamed_charts(resources, shown)
-    parts = [(r.cluster, part) for r in resources for part in _parts_of(r, pools)]
+    by_cluster = {cluster: [pool for pool in pools if pool.cluster == cluster] for cluster in shown}
+    # NFD's labels matter for the pools where an operator or a plugin's chart goes by them.
+    by_labels = {install.resource.cluster for install in found}
+    by_labels |= {r.cluster for r in resources if _is_plugin_chart(r)}
+    parts = [
+        (r.cluster, part)
+        for r in resources
+        if r.cluster in by_cluster
+        for part in _parts_of(r, by_cluster[r.cluster], r.cluster in by_labels)
+    ]
     parts += [(install.resource.cluster, part) for install in found for part in _parts_of_operator(install)]
     for pool in pools:
         for view in pool.hidden_taints:
             view.note()
         for cluster, part in parts:
-            if cluster != pool.cluster or not pool.takes_operands:
+            if cluster != pool.cluster or not _needs_operands(pool):
                 continue
             if part.tolerations.unknown:
                 part.tolerations.note()
@@ -99,34 +107,51 @@ def _given(view: View, default: list[dict[str, str]]) -> View:
 
 def _parts_of_operator(install: Install) -> Iterator[_Part]:
     urn, title = install.resource.urn, install.title
-    operands = _given(install.setting(_OPERANDS_KEY), [_GPU])
-    yield _Part(title, urn, _OPERANDS_KEY, "the operands", operands)
-    if install.by_chart and install.effective("nfd.enabled") is True:
-        worker = _given(install.setting(_NFD_KEY), [_CONTROL_PLANE, _GPU])
+    yield _Part(title, urn, _OPERANDS_KEY, "the operands", install.operand_tolerations)
+    with_nfd = install.by_chart and install.effective("nfd.enabled")
+    if with_nfd is None:
+        install.setting("nfd.enabled").note()
+    if with_nfd is True:
+        worker = _given(install.setting(_NFD_KEY), [_CONTROL_PLANE, GPU_TOLERATION])
         yield _Part(title, urn, _NFD_KEY, "the workers of Node Feature Discovery", worker)
 
 
-def _parts_of(r: Resource, pools: Sequence[NodePool]) -> Iterator[_Part]:
+def _is_plugin_chart(r: Resource) -> bool:
+    return charts.is_chart(r) and bool(charts.chart_names(r) & charts.DEVICE_PLUGIN_CHARTS)
+
+
+def _parts_of(r: Resource, pools: Sequence[NodePool], with_nfd: bool) -> Iterator[_Part]:
     if charts.is_chart(r) and charts.operator_values(r) is None:
         names, values = charts.chart_names(r), charts.chart_values(r)
-        if names & charts.NFD_CHARTS:
+        if with_nfd and names & charts.NFD_CHARTS:
             worker = _given(values["worker"]["tolerations"], [])
             yield _Part(r.title, r.urn, "worker.tolerations", "the workers", worker)
-        if names & charts.DEVICE_PLUGIN_CHARTS and "hami" not in names and _meant_for(values, pools):
+        if _is_plugin_chart(r) and "hami" not in names and _is_plugin_for(values, pools):
             yield _Part(r.title, r.urn, "tolerations", "the Pods", _given(values["tolerations"], _PLUGIN))
-    elif r.kind == "DaemonSet" and any(
-        claim.unknown is None and claim.layer in ("devicePlugin", "nfd") for claim in daemonsets.claims(r)
-    ):
-        for workload in workloads(r):
-            if _meant_for(workload.spec, pools):
-                told = workload.spec["tolerations"]
-                yield _Part(r.title, r.urn, "spec.template.spec.tolerations", "the Pods", _given(told, []))
+    elif r.kind == "DaemonSet":
+        layers = {claim.layer for claim in daemonsets.claims(r) if claim.unknown is None}
+        for workload in workloads(r) if layers else ():
+            spec = workload.spec
+            is_nfd = with_nfd and "nfd" in layers and _fits_all(spec, pools)
+            if is_nfd or ("devicePlugin" in layers and _is_plugin_for(spec, pools)):
+                told = _given(spec["tolerations"], [])
+                yield _Part(r.title, r.urn, "spec.template.spec.tolerations", "the Pods", told)
 
 
-def _meant_for(spec: View, pools: Sequence[NodePool]) -> bool:
-    """Whether nothing but a taint keeps these Pods from the pools, and the pools need such Pods at all."""
+def _fits_all(spec: View, pools: Sequence[NodePool]) -> bool:
+    """Whether nothing but a taint keeps these Pods from the pools: what selects some is not meant for all."""
     nodes = alternatives(spec)
-    return all(pool.may_run(nodes, None) and _needs_a_plugin(pool) for pool in pools)
+    return all(pool.may_run(nodes, None) for pool in pools)
+
+
+def _is_plugin_for(spec: View, pools: Sequence[NodePool]) -> bool:
+    return _fits_all(spec, pools) and all(_needs_a_plugin(pool) for pool in pools)
+
+
+def _needs_operands(pool: NodePool) -> bool:
+    """Bottlerocket brings all that an operand would: what keeps operands away there is right."""
+    row = eks_profile(pool.image) if pool.platform == "eks" else None
+    return pool.takes_operands and (row is None or profiles()[row].owners["nfd"] is not None)
 
 
 def _needs_a_plugin(pool: NodePool) -> bool:
@@ -144,7 +169,7 @@ def _check_operands_against_nfd(install: Install) -> Iterator[Violation]:
     if operands.unknown or worker.unknown:
         operands.value(), worker.value()
         return
-    operands, worker = _given(operands, [_GPU]), _given(worker, [_CONTROL_PLANE, _GPU])
+    operands, worker = install.operand_tolerations, _given(worker, [_CONTROL_PLANE, GPU_TOLERATION])
     for one, other, where, what in (
         (operands, worker, _NFD_KEY, "the workers of Node Feature Discovery"),
         (worker, operands, _OPERANDS_KEY, "the operands"),
@@ -166,7 +191,9 @@ def _is_of_gpu_nodes(toleration: View) -> bool:
     """NFD runs on other nodes too; and that it keeps the chart's own toleration of nvidia.com/gpu says
     little.
     """
-    return toleration["key"].peek_text() != _GPU["key"] and tolerated_gpu_taint(toleration) is not None
+    return (
+        toleration["key"].peek_text() != GPU_TOLERATION["key"] and tolerated_gpu_taint(toleration) is not None
+    )
 
 
 def _taint_of(toleration: View) -> Taint | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pulumi_policy import Severity
+from pulumi_policy import EnforcementLevel, Severity
 
 from rules.engine import Config, Resource, Violation, resource_policy
 from rules.pods import Workload, in_scope, may_be_in_scope, may_have_pods, workloads
@@ -67,6 +67,35 @@ def _problems(workload: Workload) -> Iterator[str]:
             yield f"{where}: capability {name} is the node itself. Remove it from capabilities.add."
 
 
+def check_root(resource: Resource, _config: Config) -> Iterator[Violation]:
+    """What a Pod that asks for GPUs, or is ours, says of its user and its rights; silence says nothing."""
+    for workload in workloads(resource):
+        if workload.kind == "DaemonSet" or not may_be_in_scope(workload):
+            continue
+        problems = list(_root(workload))
+        if problems and not belongs_to_the_system(workload) and in_scope(workload):
+            yield from (Violation(f"{workload.title}{problem}") for problem in problems)
+
+
+def _root(workload: Workload) -> Iterator[str]:
+    places = [("", workload.spec["securityContext"])]
+    places += [(f", container '{c.name}'", c.view["securityContext"]) for c in workload.containers()]
+    for where, security in places:
+        user = security["runAsUser"].value()
+        if user == 0 and user is not False:
+            yield (
+                f"{where}: runAsUser 0 is root: what it writes to a shared volume no other user can change,"
+                " and a way out of the container ends as root of the node. Set the uid that owns the"
+                " checkpoints."
+            )
+        if security["runAsNonRoot"].value() is False:
+            yield f"{where}: runAsNonRoot: false allows root. Set true, with the uid of the checkpoints."
+        if security["allowPrivilegeEscalation"].value() is True:
+            yield f"{where}: allowPrivilegeEscalation: true lets a program become root. Set it to false."
+        if security["seccompProfile"]["type"].value() == "Unconfined":
+            yield f"{where}: seccompProfile Unconfined allows every system call. Set RuntimeDefault."
+
+
 def check_by_request(resource: Resource, _config: Config) -> Iterator[Violation]:
     """Every Pod, whether it asks for GPUs or not, but those of DaemonSets and of the cluster's own
     services.
@@ -112,6 +141,19 @@ GPU_POD_PRIVILEGES = resource_policy(
         " folders. A GPU needs none of them: it comes by resources.limits."
     ),
     check=check_privileges,
+    wants=may_have_pods,
+)
+
+GPU_POD_NOT_ROOT = resource_policy(
+    name="gpu-pod-not-root",
+    description="A Pod that uses GPUs does not ask to be root.",
+    severity=Severity.MEDIUM,
+    remediation=(
+        "Set runAsNonRoot: true with the uid that owns the checkpoints, allowPrivilegeEscalation: false and"
+        " seccompProfile RuntimeDefault."
+    ),
+    check=check_root,
+    level=EnforcementLevel.ADVISORY,
     wants=may_have_pods,
 )
 

@@ -91,9 +91,16 @@ def _judge_pools(
         reaching = [o for o in others if pool.may_run(o.nodes, o.tolerations)]
         if name not in declared:
             yield from judge_others(profiles()[name], reaching, found, pool.title)
-    served = [(pool, name) for pool, name in rows if pool.takes_operands]
+    served = [(pool, name) for pool, name in rows if _is_served(pool, name, found)]
     if served and found:
         yield from _judge_operators(served, declared, found)
+
+
+def _is_served(pool: NodePool, name: str, found: Sequence[Install]) -> bool:
+    """Whether operands come to the pool. Where the nodes bring everything, a taint may keep them away."""
+    if not pool.takes_operands or profiles()[name].owners["nfd"] is not None:
+        return pool.takes_operands
+    return any(not pool.untolerated(install.operand_tolerations) for install in found)
 
 
 def _judge_operators(

@@ -35,6 +35,7 @@ from rules.exceptions import exemptions
 # A whole stack is one message: the SDK's own limit.
 _MESSAGE_BYTES = 400 * 1024 * 1024
 _A_DAY = 24 * 60 * 60
+DEFECT = "the rule itself has failed, which is a defect of the policy pack"
 
 
 class Servicer(_PolicyAnalyzerServicer):
@@ -117,6 +118,12 @@ class Servicer(_PolicyAnalyzerServicer):
                     description=rule.description,
                     enforcementLevel=analyzer_pb2.ADVISORY,
                 )
+            )
+        except Exception as error:  # noqa: BLE001, the engine would end the preview with a stack trace
+            report(
+                f"{DEFECT} ({type(error).__name__}: {error}). It has judged nothing here. Disable"
+                f" {rule.name} in the pack's configuration until it is mended.",
+                None,
             )
 
     def _say_which_exceptions_fail(self, response: Any) -> None:

@@ -186,6 +186,7 @@ def _refused_by_pack(name: str, turn: Turn) -> bool:
     return turn.said.code != 0 and f"node profile '{name}' can not work" in turn.said.text
 
 
+@pytest.mark.timeout(1200)  # seventeen previews; on a machine that is busy otherwise each takes its time
 def test_every_row_is_previewed_as_the_table_says(
     previews: Mapping[str, Turn], by_hand: Turn, capsys: pytest.CaptureFixture[str]
 ) -> None:

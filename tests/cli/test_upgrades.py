@@ -14,6 +14,7 @@ from tests.cli.engine import ROOT, Engine
 from tests.cli.recorded import COMMON, Project, Turn, project
 from tests.cli.test_ownership_matrix import POOLS
 
+pytestmark = pytest.mark.timeout(900)  # the first of them makes three stacks
 Config = dict[str, Any]
 Change = Callable[[Config], None]
 ROWS = {"eks": "eks-al2023", "custom": "eks-ubuntu", "gke": "gke-cos-managed"}
@@ -133,11 +134,13 @@ def test_a_stack_that_an_earlier_program_made_is_taken_over_as_it_is(
 ) -> None:
     """A component that gets another name or type says its former one, as an alias: without it this fails."""
     made = project(tmp_path / "earlier", engine)
+    (made.folder / "tests").symlink_to(ROOT / "tests")  # where the JobSet chart of `rehearsal_values` is
     made.write("dev", (ROOT / "Pulumi.dev.yaml").read_text())
     # Saved with `pulumi stack export`; the code of the dynamic resources is cut out, it is no part of what they are.
     saved = Path(__file__).with_name("data") / "dev-before-cloud-pools.json"
     state = tmp_path / "state.json"
-    state.write_text(saved.read_text().replace("::holdfast::", f"::{made.name}::"))
+    named = saved.read_text().replace("::holdfast::", f"::{made.name}::")
+    state.write_text(named.replace("Stack::holdfast-dev", f"Stack::{made.name}-dev"))
     imported = engine.run(made.folder, "stack", "import", "--stack", "dev", "--file", str(state))
     assert imported.code == 0, imported.text
     turn = made.run("preview", "--diff", stack="dev", **rehearsal_values)

@@ -19,7 +19,7 @@ from pulumi_policy import EnforcementLevel
 from pulumi_policy.deserialize import SPECIAL_SECRET_SIG, SPECIAL_SIG_KEY
 from pulumi_policy.proxy import UNKNOWN_OBJECT_VALUE, UNKNOWN_STRING_VALUE
 from rules.catalogue import POLICIES
-from rules.server import Servicer
+from rules.server import DEFECT, Servicer
 
 DIGEST = "sha256:" + "ab" * 32
 IMAGE = f"docker.io/example/trainer@{DIGEST}"
@@ -126,6 +126,8 @@ def _struct(props: Mapping[str, Any]) -> struct_pb2.Struct:
 
 
 def _verdict(response: analyzer_pb2.AnalyzeResponse) -> Verdict:
+    assert [d.message for d in response.diagnostics if DEFECT in d.message] == []
+
     def of(level: int) -> list[tuple[str, str]]:
         return [(d.policyName, d.message) for d in response.diagnostics if d.enforcementLevel == level]
 

@@ -99,6 +99,18 @@ def _ask(servicer, levels, properties):
     )
 
 
+def test_a_rule_that_fails_itself_says_so_and_the_others_go_on(tagged, monkeypatch):
+    def broken(resource, config):
+        raise KeyError("spec")
+
+    servicer = Servicer("holdfast", POLICIES, EnforcementLevel.MANDATORY)
+    monkeypatch.setattr(next(p for p in POLICIES if p.name == "whole-gpus"), "_check", broken)
+    said = {d.policyName: d.message for d in _ask(servicer, {}, tagged).diagnostics}
+    assert set(said) == {"whole-gpus", RULE}
+    assert "a defect of the policy pack (KeyError: 'spec')" in said["whole-gpus"]
+    assert "Disable whole-gpus in the pack's configuration" in said["whole-gpus"]
+
+
 def test_a_rule_has_the_level_of_its_configuration(tagged):
     servicer = Servicer("holdfast", POLICIES, EnforcementLevel.MANDATORY)
     for level in (analyzer_pb2.ADVISORY, analyzer_pb2.MANDATORY):

@@ -45,6 +45,7 @@ EXPECTED = {
     "queue-owns-suspend": ("resource", "medium"),
     "pod-security-admission": ("stack", "high"),
     "gpu-pod-privileges": ("resource", "high"),
+    "gpu-pod-not-root": ("resource", "medium"),
     "gpus-by-request": ("resource", "high"),
     "checkpoints-private": ("stack", "critical"),
     "checkpoints-encrypted": ("resource", "high"),
@@ -58,6 +59,7 @@ ADVISORY = {
     "no-deadline-for-attempts",
     "signals-arrive",
     "queue-owns-suspend",
+    "gpu-pod-not-root",
     "state-is-protected",
 }
 

@@ -9,6 +9,7 @@ import yaml
 DATA = Path(__file__).parent / "data"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DIGEST = "ab" * 32
+CLOUDS = ("aws:", "azure-native:", "gcp:")
 
 
 def cases(name: str) -> list[Any]:
@@ -19,10 +20,17 @@ def cases(name: str) -> list[Any]:
 def judged(judge, example, case):
     """Every resource by itself, then all of them as one stack."""
     resources = [
-        example(f"kubernetes:{r['type']}", r["props"], r["name"], parent=r.get("parent", ""))
+        example(
+            r["type"] if r["type"].startswith(CLOUDS) else f"kubernetes:{r['type']}",
+            r["props"],
+            r["name"],
+            parent=r.get("parent", ""),
+            protect=r.get("protect", False),
+        )
         for r in case["resources"]
     ]
-    verdicts = [judge.resource(r.type, r.props, r.name) for r in resources] + [judge.stack(*resources)]
+    verdicts = [judge.resource(r.type, r.props, r.name, r.protect) for r in resources]
+    verdicts.append(judge.stack(*resources))
     return [said for verdict in verdicts for said in verdict.violations + verdict.advisories]
 
 
