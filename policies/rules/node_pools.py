@@ -308,7 +308,7 @@ def _of_aks(r: Resource) -> Iterator[NodePool]:
 
 
 def _aks_pool(r: Resource, title: str, name: str, pool: View, cluster: str) -> Iterator[NodePool]:
-    size = pool["vmSize"].peek_text() or ""
+    size = pool["vmSize"].text() or ""
     if not _AZURE_GPU.match(size) or _AZURE_NO_NVIDIA.search(size):
         return
     profile = pool["gpuProfile"]
