@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import sys
 import textwrap
 import types
 import typing
@@ -25,6 +24,7 @@ from pydantic_core import PydanticUndefined
 from components.settings.node_pool import DEFAULT_KIND, KINDS
 from components.settings.stack import StackSettings
 from components.settings.team import DEFAULT_QUOTA
+from ops.made_from_data import main
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 
@@ -253,7 +253,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    if "--write" in sys.argv[1:]:
-        TARGET.write_text(render())
-    else:
-        print(render(), end="")
+    main(TARGET, render)

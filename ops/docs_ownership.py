@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 
+from ops.made_from_data import main
 from ops.stacks import ROOT
 
 TABLE = ROOT / "policies" / "ownership.json"
@@ -147,7 +147,4 @@ def _code(value: str | None) -> str:
 
 
 if __name__ == "__main__":
-    if "--write" in sys.argv[1:]:
-        TARGET.write_text(render(), encoding="utf-8")
-    else:
-        print(render(), end="")
+    main(TARGET, render)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 
+from ops.made_from_data import main
 from ops.stacks import ROOT
 
 TARGET = ROOT / "docs" / "policies.md"
@@ -95,7 +96,4 @@ def render() -> str:
 
 
 if __name__ == "__main__":
-    if "--write" in sys.argv[1:]:
-        TARGET.write_text(render())
-    else:
-        print(render(), end="")
+    main(TARGET, render)

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import ast
 import json
-import sys
 from collections.abc import Mapping
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
+
+from ops.made_from_data import main
 
 TARGET = Path(__file__).resolve().parents[1] / "components" / "planning" / "data" / "provider-arguments.json"
 
@@ -96,7 +97,4 @@ def _kind(annotation: ast.expr, classes: Mapping[str, ast.ClassDef]) -> Any:
 
 
 if __name__ == "__main__":
-    if "--write" in sys.argv[1:]:
-        TARGET.write_text(render(), encoding="utf-8")
-    else:
-        print(render(), end="")
+    main(TARGET, render)

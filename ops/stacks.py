@@ -144,17 +144,14 @@ def check(stack: Stack) -> None:
 
 def run_names(stack: Stack) -> list[str]:
     """The ids of the runs that the stack declares, in order."""
-    runs = stack.config.get("holdfast:runs")
-    if not isinstance(runs, list):
-        return []
-    return [str(run.get("id")) for run in runs if isinstance(run, Mapping) and run.get("id")]
+    return [str(run["id"]) for run in _declared_runs(stack)]
 
 
 def cancelled_runs(stack: Stack) -> list[str]:
     """The ids of the runs that the stack declares cancelled, in order."""
+    return [str(run["id"]) for run in _declared_runs(stack) if run.get("cancelled") is True]
+
+
+def _declared_runs(stack: Stack) -> list[Mapping[str, Any]]:
     runs = stack.config.get("holdfast:runs")
-    return [
-        str(run["id"])
-        for run in (runs if isinstance(runs, list) else [])
-        if isinstance(run, Mapping) and run.get("id") and run.get("cancelled") is True
-    ]
+    return [run for run in (runs if isinstance(runs, list) else []) if isinstance(run, Mapping) and run.get("id")]

@@ -25,6 +25,8 @@ KINDS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Kind of the configuration -> module with `create(args) -> GpuNodePool`."""
+# GPUs are scarce: nodes may come late, and an upgrade or a removal lets Pods end first.
+PATIENCE = pulumi.CustomTimeouts(create="60m", update="120m", delete="60m")
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import pulumi
 import pulumi_aws as aws
 
-from components.node_pools import GpuNodePoolArgs, formerly
+from components.node_pools import PATIENCE, GpuNodePoolArgs, formerly
 from components.planning.eks_pool import EksPoolPlan
 from components.planning.provider_arguments import keyword_arguments
-
-# GPUs are scarce: nodes may come late, and an upgrade or a removal lets Pods end first.
-_PATIENCE = pulumi.CustomTimeouts(create="60m", update="120m", delete="60m")
 
 
 class EksGpuNodePool(pulumi.ComponentResource):
@@ -46,7 +43,7 @@ class EksGpuNodePool(pulumi.ComponentResource):
                 delete_before_replace=True,
                 # How many nodes there are is the autoscaler's business from the first minute on.
                 ignore_changes=["scalingConfig.desiredSize"],
-                custom_timeouts=_PATIENCE,
+                custom_timeouts=PATIENCE,
             ),
         )
         self.name = args.plan.name

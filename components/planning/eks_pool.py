@@ -10,7 +10,7 @@ from typing import Any
 from components.planning.instance_types import instance_types
 from components.planning.labels import environment_labels
 from components.planning.merge import deep_merge
-from components.planning.node_pools import NodePoolPlan
+from components.planning.node_pools import NodePoolPlan, cloud_taints
 from components.settings.eks_pool import EksSettings
 from components.settings.node_pool import EksNodePoolSettings
 
@@ -19,11 +19,6 @@ LAUNCH_TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 DEFAULT_DISK_GIB = 200
 POOL_TAG = "holdfast.dev/node-pool"
 
-_EFFECTS = {
-    "NoSchedule": "NO_SCHEDULE",
-    "PreferNoSchedule": "PREFER_NO_SCHEDULE",
-    "NoExecute": "NO_EXECUTE",
-}
 _CAPACITY = {"on-demand": "ON_DEMAND", "spot": "SPOT", "capacity-block": "CAPACITY_BLOCK"}
 
 
@@ -87,10 +82,7 @@ def _node_group(pool: EksNodePoolSettings, common: NodePoolPlan, tags: Mapping[s
         "updateConfig": {"maxUnavailable": 1, "updateStrategy": "MINIMAL"},
         "nodeRepairConfig": {"enabled": eks.node_repair},
         "labels": dict(common.labels),
-        "taints": [
-            {"key": taint.key, "value": taint.value, "effect": _EFFECTS[taint.effect]}
-            for taint in (common.taint, *common.startup_taints)
-        ],
+        "taints": cloud_taints(common),
         "tags": dict(tags),
     }
 

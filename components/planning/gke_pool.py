@@ -9,17 +9,11 @@ from typing import Any
 from components.planning.gke_gpus import gpus_of
 from components.planning.labels import environment_labels
 from components.planning.merge import deep_merge
-from components.planning.node_pools import NodePoolPlan
+from components.planning.node_pools import NodePoolPlan, cloud_taints
 from components.settings.gke_pool import GkeSettings
 from components.settings.node_pool import GkeNodePoolSettings
 
 NO_DEVICE_PLUGIN = "gke-no-default-nvidia-gpu-device-plugin"
-
-_EFFECTS = {
-    "NoSchedule": "NO_SCHEDULE",
-    "PreferNoSchedule": "PREFER_NO_SCHEDULE",
-    "NoExecute": "NO_EXECUTE",
-}
 
 
 @dataclass(frozen=True)
@@ -88,10 +82,7 @@ def _node_config(pool: GkeNodePoolSettings, common: NodePoolPlan, environment: s
         "labels": labels,
         # GKE's own taint nvidia.com/gpu=present is not declared: declared too it is a duplicate
         # (terraform-provider-google#7928).
-        "taints": [
-            {"key": taint.key, "value": taint.value, "effect": _EFFECTS[taint.effect]}
-            for taint in (common.taint, *common.startup_taints)
-        ],
+        "taints": cloud_taints(common),
         "resourceLabels": {**_resource_labels(environment), "node-pool": pool.cloud_name},
         "serviceAccount": gke.service_account,
         "oauthScopes": ["https://www.googleapis.com/auth/cloud-platform"],

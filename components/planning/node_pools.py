@@ -9,6 +9,12 @@ from typing import Any
 from components.planning.ownership import PoolOwnership
 from components.settings.node_pool import NodePoolSettings, Taint
 
+_CLOUD_EFFECTS = {
+    "NoSchedule": "NO_SCHEDULE",
+    "PreferNoSchedule": "PREFER_NO_SCHEDULE",
+    "NoExecute": "NO_EXECUTE",
+}
+
 
 @dataclass(frozen=True)
 class NodePoolPlan:
@@ -65,6 +71,14 @@ class NodePoolPlan:
 def taints_of_operands(pools: Iterable[NodePoolPlan | NodePoolSettings]) -> list[Taint]:
     """Every taint that the operands meet on the pools' nodes, each once, besides those of the platform."""
     return list(dict.fromkeys(taint for pool in pools for taint in (pool.taint, *pool.startup_taints)))
+
+
+def cloud_taints(plan: NodePoolPlan) -> list[dict[str, str]]:
+    """The taints that a pool's new nodes start with, in the words that the APIs of EKS and GKE share."""
+    return [
+        {"key": taint.key, "value": taint.value, "effect": _CLOUD_EFFECTS[taint.effect]}
+        for taint in (plan.taint, *plan.startup_taints)
+    ]
 
 
 def toleration(taint: Taint) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from components.settings.base import Flag, Settings, Whole, refusal
+from components.settings.formats import matching
 
 AmiType = Literal[
     "AL2023_x86_64_NVIDIA",
@@ -34,17 +35,8 @@ MOST_INSTANCE_TYPES = 20
 LONGEST_USER_DATA = 16 * 1024
 
 
-def _matching(pattern: re.Pattern[str], reason: str, fix: str) -> AfterValidator:
-    def check(text: str) -> str:
-        if not pattern.fullmatch(text):
-            raise refusal(reason, fix)
-        return text
-
-    return AfterValidator(check)
-
-
 def _id(kind: str, example: str, what: str) -> AfterValidator:
-    return _matching(
+    return matching(
         re.compile(f"{kind}-{_HEX}"), f"it is not the id of {what}", f"write one such as {example}"
     )
 
@@ -130,11 +122,11 @@ SecurityGroupId = Annotated[str, _id("sg", "sg-0a1b2c3d4e5f60718", "a security g
 ImageId = Annotated[str, _id("ami", "ami-0a1b2c3d4e5f60718", "an image")]
 ReservationId = Annotated[str, _id("cr", "cr-0a1b2c3d4e5f60718", "a capacity reservation")]
 InstanceType = Annotated[
-    str, _matching(_INSTANCE_TYPE, "it is not the name of an instance type", "write one such as p5.48xlarge")
+    str, matching(_INSTANCE_TYPE, "it is not the name of an instance type", "write one such as p5.48xlarge")
 ]
 PlacementGroup = Annotated[
     str,
-    _matching(
+    matching(
         re.compile(r"[ -~]{1,255}"), "it is not the name of a placement group", "write its name, not its ARN"
     ),
 ]

@@ -45,6 +45,17 @@ def slug(text: str, longest: int = 63) -> str:
     return re.sub(r"[^a-z0-9-]+", "-", plain).strip("-")[:longest].strip("-")
 
 
+def matching(pattern: re.Pattern[str], reason: str, fix: str) -> AfterValidator:
+    """A validator of texts of which all must fit `pattern`, with the refusal of those that do not."""
+
+    def check(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise refusal(reason, fix)
+        return text
+
+    return AfterValidator(check)
+
+
 def _dns_label(longest: int, why: str = "") -> Callable[[str], str]:
     def check(text: str) -> str:
         if not text.strip():

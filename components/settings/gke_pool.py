@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from components.settings.base import Flag, Settings, Whole, refusal
+from components.settings.formats import matching
 
 # Of the zones for AI too, such as us-south1-ai1b.
 _ZONE = re.compile(r"[a-z]+-[a-z]+\d+-(ai\d+)?[a-z]")
@@ -24,15 +25,6 @@ _RESERVATION = re.compile(
 # Google's limit of clients that share one GPU.
 # GoogleCloudPlatform, GKE custom compute classes, gpuSharing.maxSharedClientsPerGPU: 2 to 48.
 MOST_CLIENTS = 48
-
-
-def _matching(pattern: re.Pattern[str], reason: str, fix: str) -> AfterValidator:
-    def check(text: str) -> str:
-        if not pattern.fullmatch(text):
-            raise refusal(reason, fix)
-        return text
-
-    return AfterValidator(check)
 
 
 def _location(text: str) -> str:
@@ -90,24 +82,24 @@ def _service_account(text: str) -> str:
 
 ClusterName = Annotated[str, AfterValidator(_cluster)]
 Location = Annotated[str, AfterValidator(_location)]
-Zone = Annotated[str, _matching(_ZONE, "it is not a zone", "write a zone such as us-central1-a")]
+Zone = Annotated[str, matching(_ZONE, "it is not a zone", "write a zone such as us-central1-a")]
 ProjectId = Annotated[
     str,
-    _matching(_PROJECT, "it is not the id of a Google Cloud project", "write the id, such as my-project-123"),
+    matching(_PROJECT, "it is not the id of a Google Cloud project", "write the id, such as my-project-123"),
 ]
 MachineType = Annotated[
-    str, _matching(_WORD, "it is not the name of a machine type", "write one such as a3-highgpu-8g")
+    str, matching(_WORD, "it is not the name of a machine type", "write one such as a3-highgpu-8g")
 ]
 AcceleratorType = Annotated[
-    str, _matching(_WORD, "it is not the name of an accelerator", "write one such as nvidia-h100-80gb")
+    str, matching(_WORD, "it is not the name of an accelerator", "write one such as nvidia-h100-80gb")
 ]
 PartitionSize = Annotated[
     str,
-    _matching(re.compile(r"\d+g\.\d+gb"), "it is not the size of a partition", "write one such as 1g.10gb"),
+    matching(re.compile(r"\d+g\.\d+gb"), "it is not the size of a partition", "write one such as 1g.10gb"),
 ]
 Reservation = Annotated[
     str,
-    _matching(
+    matching(
         _RESERVATION,
         "it is not a reservation",
         "write its name, or projects/<project>/reservations/<name> if another project shares it",

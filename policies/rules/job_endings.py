@@ -10,6 +10,7 @@ from pulumi_policy import EnforcementLevel, Severity
 from rules.engine import Config, Resource, Violation, resource_policy
 from rules.jobs import JOBSET, Job, resumable_jobs
 from rules.pods import is_ours, may_have_pods
+from rules.quantity import is_number
 from rules.spot import note_hidden_reasons, spot_reason
 from rules.views import View
 
@@ -29,7 +30,7 @@ def check_finished_jobs(resource: Resource, _config: Config) -> Iterator[Violati
     for job in resumable_jobs(resource):
         above = job.job_set if job.job_set is not None else job.spec
         seconds = above["ttlSecondsAfterFinished"].value()
-        if not _is_number(seconds) or is_ours(job.workload):
+        if not is_number(seconds) or is_ours(job.workload):
             continue
         yield Violation(
             f"{job.title} has ttlSecondsAfterFinished {seconds:g}: Kubernetes then deletes the finished"
@@ -40,15 +41,11 @@ def check_finished_jobs(resource: Resource, _config: Config) -> Iterator[Violati
         return
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def check_grace(resource: Resource, _config: Config) -> Iterator[Violation]:
     """Every Job that asks for GPUs or is ours and writes checkpoints."""
     for job in resumable_jobs(resource):
         seconds = job.workload.spec["terminationGracePeriodSeconds"].value()
-        if _is_number(seconds) and seconds < SHORTEST_NOTICE:
+        if is_number(seconds) and seconds < SHORTEST_NOTICE:
             yield Violation(
                 f"{job.title} has terminationGracePeriodSeconds {seconds:g}: the program is killed before"
                 " it can save, although every cloud gives more. Set at least 30, or as long as one save"
@@ -62,16 +59,18 @@ def check_deadline(resource: Resource, _config: Config) -> Iterator[Violation]:
         if is_ours(job.workload):
             continue
         of_pod = job.workload.spec["activeDeadlineSeconds"].value()
-        if _is_number(of_pod):
+        if is_number(of_pod):
             yield Violation(
                 f"{job.title} has activeDeadlineSeconds {of_pod:g} in its Pod template: each attempt that"
                 " takes longer fails as if the program had failed, however far it came. Leave it out there."
             )
         of_job = job.spec["activeDeadlineSeconds"].value()
+        if not is_number(of_job) or job.job_set is not None:
+            continue
         why = spot_reason(job.workload.spec)
-        if _is_number(of_job) and why is None and job.job_set is None:
+        if why is None:
             note_hidden_reasons(job.workload.spec)
-        if _is_number(of_job) and why and job.job_set is None:
+        else:
             yield Violation(
                 f"{job.title} has activeDeadlineSeconds {of_job:g} on nodes that may be taken away at any"
                 f" time ({why}): the clock runs on while no node is there, and at its end the Job fails for"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeGuard
 
 _SUFFIXES = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
@@ -16,14 +16,17 @@ _SUFFIXES = {
 _FORM = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,2})|(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?)")
 
 
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Whether the engine sent a number; in Python a boolean is one too."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def parse(value: Any) -> Decimal | None:
     """The quantity as a number, or None when Kubernetes would not accept it as a quantity.
 
     Numbers arrive as floats from the engine (1 is 1.0); a boolean is no number here.
     """
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, (int, float)):
+    if is_number(value):
         number = Decimal(str(value))
         return number if number.is_finite() else None
     if not isinstance(value, str):

@@ -13,7 +13,7 @@ from pulumi_policy import Severity
 from rules.engine import Config, Resource, Violation, stack_policy
 from rules.jobs import jobs
 from rules.pods import Workload, may_have_pods, workloads
-from rules.quantity import parse, show
+from rules.quantity import is_number, parse, show
 from rules.quota_keys import QUOTA
 from rules.views import View
 
@@ -194,7 +194,7 @@ def _count(view: View, asked: _Asked) -> int:
         asked.hidden.append(view)
         return 0  # it may be none: what is certain is what the others ask for
     value = view.peek()
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 1
+    return int(value) if is_number(value) else 1
 
 
 def _of_pod(workload: Workload, asked: _Asked) -> Amounts:

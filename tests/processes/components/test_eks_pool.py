@@ -5,25 +5,16 @@ Not among the unit tests, because AWS' SDK alone takes seconds to import.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.processes.components.tracked import tracked
 from tests.unit.components import conftest as components
 
 # The program is run as the components' unit tests run it.
 program = components.program
-ROOT = Path(__file__).resolve().parents[3]
-
-
-def _as_prod_eks(config: dict[str, Any]) -> None:
-    """The tracked environment, with the kubeconfig and image of the test's own environment."""
-    text = (ROOT / "Pulumi.prod-eks.yaml").read_text()
-    wanted = yaml.safe_load(text.replace("${KUBECONFIG}", "${HOLDFAST_KUBECONFIG}"))["config"]
-    config.clear()
-    config.update(wanted)
+_as_prod_eks = tracked("prod-eks")
 
 
 @pytest.fixture(scope="module")
