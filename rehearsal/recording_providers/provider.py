@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import threading
 from collections.abc import Mapping
 from concurrent import futures
+from pathlib import Path
 from typing import Any
 
 import grpc
 from google.protobuf import empty_pb2, json_format, struct_pb2
-from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
+
+if __name__ == "__main__":
+    # The engine starts this file, not a module: the checkout is not on its path.
+    sys.path.append(str(Path(__file__).resolve().parents[2]))
+    from rehearsal.plugin_process import import_stubs, wait_for_end
+
+    import_stubs()
+from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc  # noqa: E402, after import_stubs
 
 # The engine's mark of a value that is not known yet (pulumi, sdk/go/common/resource/plugin/rpc.go, UnknownStringValue).
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
@@ -212,11 +219,7 @@ def main() -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)
-    ended = threading.Event()
-    # The engine ends its plugins with SIGINT; that is no fault and says nothing.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    ended.wait()
+    wait_for_end()
     server.stop(grace=0.2).wait()
 
 

@@ -12,8 +12,21 @@ from ops.pulumi_cli import Pulumi
 from ops.stacks import Stack
 from tests.cli.engine import ROOT, Engine
 
-# Its process outlives the killed engine for as long as it sleeps.
 SLOW = "import pathlib, time; pathlib.Path('began').touch(); time.sleep(20)\n"
+
+
+def hosts_of(engine: Engine) -> list[str]:
+    """Process ids of the language hosts that were started under this engine's home."""
+    home = f"PULUMI_HOME={engine.env['PULUMI_HOME']}".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command, environment = (process / name for name in ("cmdline", "environ"))
+            if b"language_host.py" in command.read_bytes() and home in environment.read_bytes().split(b"\0"):
+                found.append(process.name)
+        except OSError:
+            continue  # it has ended meanwhile
+    return found
 
 
 def test_the_lock_of_a_killed_update_does_not_stop_the_next_one(engine: Engine, tmp_path: Path) -> None:
@@ -38,6 +51,9 @@ def test_the_lock_of_a_killed_update_does_not_stop_the_next_one(engine: Engine, 
         time.sleep(0.1)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.wait()
+    while left := hosts_of(engine):
+        assert time.monotonic() < until, f"language hosts {left} outlive their engine"
+        time.sleep(0.1)
     (tmp_path / "__main__.py").write_text("")
     again = ("up", "--yes", "--skip-preview", "--stack", "interrupted")
     assert "currently locked by 1 lock" in engine.run(tmp_path, *again).text

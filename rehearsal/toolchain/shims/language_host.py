@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -21,7 +20,14 @@ from typing import Any
 
 import grpc
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import language_pb2, language_pb2_grpc, plugin_pb2
+
+if __name__ == "__main__":
+    # The engine starts this file, not a module: the checkout is not on its path.
+    sys.path.append(str(Path(__file__).resolve().parents[3]))
+    from rehearsal.plugin_process import import_stubs, wait_for_end
+
+    import_stubs()
+from pulumi.runtime.proto import language_pb2, language_pb2_grpc, plugin_pb2  # noqa: E402, after import_stubs
 
 # The SDK's launcher reports with this code that it has shown its message already (the `bail` of a Run response).
 SHOWN_TO_USER = 32
@@ -155,11 +161,7 @@ def main() -> None:
     language_pb2_grpc.add_LanguageRuntimeServicer_to_server(host, server)
     print(server.add_insecure_port("127.0.0.1:0"), flush=True)
     server.start()
-    ended = threading.Event()
-    # The engine ends its plugins with SIGINT; that is no fault and says nothing.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    ended.wait()
+    wait_for_end()
     host.Cancel(None, None)
     server.stop(grace=0.2).wait()
 
