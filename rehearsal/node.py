@@ -58,6 +58,10 @@ class Node:
     def folder(self) -> Path:
         return state_dir() / "nodes" / self.name
 
+    @property
+    def containerd_root(self) -> Path:
+        return self.folder / FOLDERS["/var/lib/containerd"][0]
+
     def process(self, program: str) -> str:
         return f"{self.name}-{program}"
 

@@ -1,8 +1,8 @@
-"""Images on nodes: built once, imported into each node's containerd, never pulled."""
+"""Images on nodes: built once, imported into each node's containerd, never pulled. A new node has them from the start."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rehearsal import images
@@ -16,11 +16,12 @@ def build(name: str, progress: Progress) -> Image:
     return images.build(name, progress)
 
 
-def ensure_imported(node: Node, image: Image, programs: Mapping[str, Path]) -> None:
-    """Import an image's archive unless the node has it. The reference by digest exists afterwards."""
+def ensure_imported(node: Node, wanted: Iterable[Image], programs: Mapping[str, Path]) -> None:
+    """Import the archives of images that the node lacks. Their references by digest exist afterwards."""
     present = ctr(node, programs, "images", "list", "--quiet").split()
-    if image.reference not in present:
-        ctr(node, programs, *images.import_arguments(image))
+    for image in wanted:
+        if image.reference not in present:
+            ctr(node, programs, *images.import_arguments(image))
 
 
 def record(built: Mapping[str, Image]) -> None:
