@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +20,7 @@ from rehearsal import (
     network,
     node,
     node_images,
+    node_roots,
     processes,
     toolchain,
     volumes,
@@ -29,11 +30,16 @@ from rehearsal.errors import RehearsalError
 from rehearsal.pki import CONTEXT
 from rehearsal.progress import Progress, Step
 from rehearsal.state import CHECKOUT, lock, read_record, state_dir
+from rehearsal.toolchain import build
 from rehearsal.waiting import wait_until
 
 CLUSTER_PROGRAMS = (*control_plane.PROGRAMS, *node.PROGRAMS, "containerd-shim-runc-v2", "ctr", "coredns")
 PROVISIONER = "provisioner"
 FROM_TOOLCHAIN = ("coredns", "jobset")
+IMAGES_OF_POOL = {
+    "system": ("pause", "gpu-operator", *FROM_TOOLCHAIN),
+    "gpu": ("pause", "gpu-operator", "trainer"),
+}
 IMAGES = ("pause", "gpu-operator", "trainer", *FROM_TOOLCHAIN)
 
 
@@ -62,14 +68,42 @@ def up(progress: Progress) -> None:
         with ThreadPoolExecutor(max_workers=16) as pool:
             # Images need the network most of the time, builds the processor: side by side they take the longer of both.
             images = {name: pool.submit(node_images.build, name, progress) for name in IMAGES if name not in FROM_TOOLCHAIN}
-            programs: dict[str, Path] = {}
-            for name in (*CLUSTER_PROGRAMS, *toolchain.PULUMI_PROGRAMS, "jobset"):
-                programs |= toolchain.ensure([name], progress)
-                _raise_failed(images.values())
+            programs = _programs(progress, images.values(), pool)
             toolchain.link({name: programs[name] for name in toolchain.PULUMI_PROGRAMS})
             images |= {name: pool.submit(node_images.build, name, progress) for name in FROM_TOOLCHAIN}
             _start(progress, programs, images, pool)
             node_images.record({name: future.result() for name, future in images.items()})
+
+
+def _programs(
+    progress: Progress, images: Collection[Future[node_images.Image]], pool: ThreadPoolExecutor
+) -> dict[str, Path]:
+    """All third-party programs by name, in two lanes that share no module: what the cluster runs, and Pulumi."""
+    found: dict[str, Path] = {}
+    failed: list[BaseException] = []
+
+    def lane(names: Sequence[str]) -> None:
+        try:
+            for name in names:
+                if failed:
+                    return
+                found.update(toolchain.ensure([name], progress))
+                _raise_failed(images)
+        except RehearsalError as error:
+            failed.append(error)
+            build.stop()
+
+    lanes = [pool.submit(lane, names) for names in ((*CLUSTER_PROGRAMS, "jobset"), toolchain.PULUMI_PROGRAMS)]
+    try:
+        for each in lanes:
+            each.result()
+    except BaseException as error:  # Ctrl-C too
+        failed.append(error)
+        build.stop()
+        raise
+    if failed:
+        raise failed[0]  # the second is what was stopped because of the first
+    return found
 
 
 def _raise_failed(futures: Iterable[Future[node_images.Image]]) -> None:
@@ -92,9 +126,11 @@ def _start(
     def start_node(each: node.Node, step: Step) -> None:
         if not processes.running(each.process("kubelet")):
             restarted[each.name] = datetime.now(UTC)
+        needed = [images[name].result() for name in IMAGES_OF_POOL[each.pool]]
+        if not each.containerd_root.exists():
+            node_roots.seed(node_roots.ensure(needed, programs, progress), each.containerd_root)
         node.start(each, plan, who, programs, step)
-        for name in ("pause", "gpu-operator", *(FROM_TOOLCHAIN if each.pool == "system" else ())):
-            node_images.ensure_imported(each, images[name].result(), programs)
+        node_images.ensure_imported(each, needed, programs)
 
     with progress.step("Starting the control plane", 10) as step:
         mount_points.make(node.FOLDERS)
@@ -106,19 +142,9 @@ def _start(
     with progress.step("Starting the nodes", 15) as step:
         for start in starts.values():
             start.result()
-        # The large image goes on being imported while the nodes become ready.
-        trainer = images["trainer"]
-        imports = [
-            pool.submit(lambda each=each: node_images.ensure_imported(each, trainer.result(), programs))
-            for each in node.NODES
-            if each.pool == "gpu"
-        ]
         addons.install(plan, images["coredns"].result().reference)
         wait_until(lambda: _unready_nodes(restarted), limit_seconds=90, step=step, fix="Run `./holdfast status`.")
         wait_until(addons.dns_problem, limit_seconds=90, step=step, fix="Run `./holdfast status`.")
-    with progress.step("Importing the training image into the GPU nodes", 25):
-        for done in imports:
-            done.result()
 
 
 def _own_environment() -> dict[str, str]:

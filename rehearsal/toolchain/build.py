@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from collections import defaultdict
 from pathlib import Path
 
 from rehearsal.errors import RehearsalError
@@ -19,12 +20,21 @@ from rehearsal.toolchain.programs import Program
 MODULES = Path(__file__).with_name("modules")
 OLDEST_GO = (1, 26, 6)
 LAUNCHER = "pulumi-language-python-exec"
-_one_at_a_time = threading.Lock()  # two builds at once only share the same cores
+GIB = 1024**3
+# One build leaves a core idle while it downloads, links or compiles its largest package; a second one fills that time.
+# Linking takes up to 2 GiB.
+_at_once = threading.Semaphore(2 if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >= 8 * GIB else 1)
+_timings_lock = threading.Lock()
+_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+_running: set[subprocess.Popen[str]] = set()
 
 
 def build(program: Program, target: Path, progress: Progress) -> None:
-    """Build one program and put it at `target` as a whole. Raises RehearsalError with the compiler's last words."""
-    with _one_at_a_time:
+    """Build one program and put it at `target` as a whole. Raises RehearsalError with the compiler's last words.
+
+    Programs of one module wait for each other, because they share most packages.
+    """
+    with _locks[program.module], _at_once:
         if target.exists():
             return
         timings = cache_dir() / "toolchain" / "timings.json"
@@ -35,7 +45,9 @@ def build(program: Program, target: Path, progress: Progress) -> None:
             _build(program, target, go)
             # A build that found the compiler's own cache warm says nothing about a cold one.
             if step.elapsed > estimate / 3:
-                write_atomically(timings, json.dumps({**known, program.name: round(step.elapsed)}))
+                with _timings_lock:
+                    known = read_json(timings)
+                    write_atomically(timings, json.dumps({**known, program.name: round(step.elapsed)}))
 
 
 def _build(program: Program, target: Path, go: Path) -> None:
@@ -90,16 +102,29 @@ def _module_folder(module: str, go: Path, folder: Path, environment: dict[str, s
 
 
 def _go(go: Path, arguments: list[str], folder: Path, environment: dict[str, str], program: Program | None) -> str:
-    done = subprocess.run([go, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        words = " / ".join((done.stderr or done.stdout).strip().splitlines()[-4:])
+    process = subprocess.Popen(
+        [go, *arguments], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    _running.add(process)
+    try:
+        out, err = process.communicate()
+    finally:
+        _running.discard(process)
+    if process.returncode:
+        words = " / ".join((err or out).strip().splitlines()[-4:])
         what = f"{program.name} {program.version}" if program else arguments[-1]
         raise RehearsalError(
             f"{what} is not on PATH in a version that fits, no official release of it is pinned for this machine, "
             f"and building it from source failed: {words}",
             "Check that the Go module proxy can be reached (`go env GOPROXY`) and that the disk has 5 GB free.",
         )
-    return done.stdout
+    return out
+
+
+def stop() -> None:
+    """End every build under way: what they were for can not be reached any more."""
+    for process in list(_running):
+        process.terminate()
 
 
 def go_command(progress: Progress) -> Path:

@@ -7,11 +7,13 @@ import io
 import json
 import tarfile
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from rehearsal import toolchain
+from rehearsal import cluster, toolchain
 from rehearsal.errors import RehearsalError
 from rehearsal.progress import Progress
 from rehearsal.toolchain import build, find, release
@@ -137,6 +139,25 @@ def test_a_failed_build_says_the_three_places_and_the_compiler_s_words(monkeypat
     assert "no official release" in str(error.value)
     assert "no route to proxy" in str(error.value)
     assert not (tmp_path / "out" / "etcd").exists()
+
+
+def test_a_failed_program_stops_the_build_beside_it_and_is_the_one_that_is_told(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))
+    slow = 'case "$1" in env) echo go1.26.8;; *) touch "$BEGAN"; exec sleep 120;; esac'
+    go = executable(tmp_path / "bin" / "go", slow)
+    monkeypatch.setenv("BEGAN", str(tmp_path / "began"))
+    monkeypatch.setenv("PATH", f"{go.parent}:/usr/bin:/bin")
+
+    def ensure(names, progress):
+        if names == ["pulumi"]:
+            build.build(PROGRAMS["pulumi"], tmp_path / "out" / "pulumi", progress)
+        while not (tmp_path / "began").exists():
+            time.sleep(0.01)
+        raise RehearsalError(f"{names[0]} can not be had", "Mend it.")
+
+    monkeypatch.setattr(toolchain, "ensure", ensure)
+    with ThreadPoolExecutor() as pool, pytest.raises(RehearsalError, match=f"{cluster.CLUSTER_PROGRAMS[0]} can not be had"):
+        cluster._programs(Progress(), [], pool)
 
 
 FAKE_GO = """
