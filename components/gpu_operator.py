@@ -14,6 +14,7 @@ from components.manifests import arguments
 from components.node_pools import GpuNodePool
 from components.pinned_release import pinned_release
 from components.planning.operator_plan import ExpectedPool, OperatorPlan
+from components.planning.operator_values import DEPLOYMENT
 from components.provider import ClusterAccess
 
 
@@ -59,6 +60,10 @@ class GpuOperator(pulumi.ComponentResource):
 
     def _install(self, name: str, args: GpuOperatorArgs) -> k8s.helm.v3.Release:
         plan = args.plan
+        if plan.adopt:
+            adopted = pulumi.ResourceOptions(parent=self, import_=plan.namespace, ignore_changes=["*"])
+        else:
+            adopted = pulumi.ResourceOptions(parent=self)
         namespace = k8s.core.v1.Namespace(
             name,
             metadata={
@@ -66,7 +71,7 @@ class GpuOperator(pulumi.ComponentResource):
                 "labels": dict(plan.namespace_labels),
                 **({"annotations": dict(plan.namespace_annotations)} if plan.namespace_annotations else {}),
             },
-            opts=pulumi.ResourceOptions(parent=self),
+            opts=adopted,
         )
         needs: list[Any] = [namespace, *args.pools]
         if plan.critical_pods_quota:
@@ -78,7 +83,7 @@ class GpuOperator(pulumi.ComponentResource):
                 )
             )
         # GpuReadiness waits for the Deployment and all operands, and says what is missing.
-        return pinned_release(name, plan, "gpuOperator", self, needs)
+        return pinned_release(name, plan, "gpuOperator", self, needs, adopt=plan.adopt)
 
     def _wait(self, name: str, args: GpuOperatorArgs) -> GpuReadiness:
         plan = args.plan
@@ -101,7 +106,7 @@ class GpuOperator(pulumi.ComponentResource):
                 "daemonSets": list(expected.daemonsets),
                 "nfdDaemonSets": list(expected.nfd_daemonsets),
                 "absentDaemonSets": list(expected.absent_daemonsets),
-                "deployments": [plan.release_name],
+                "deployments": [DEPLOYMENT],
             },
             triggers=triggers,
             timeout_seconds=expected.timeout_seconds,

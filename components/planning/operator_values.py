@@ -14,7 +14,8 @@ from components.planning.ownership import SWITCHED, Profile
 from components.settings.gpu_operator import GpuOperatorSettings
 from components.settings.node_pool import NodePoolSettings, Taint
 
-RELEASE_NAME = "gpu-operator"
+DEPLOYMENT = "gpu-operator"
+"""The controller's, whatever the release is called (chart v26.7.0, templates/operator.yaml)."""
 OVERRIDE_NOTE = "holdfast.dev/ownership-override"
 """Annotation of the operator's namespace: why the owners are not the table's."""
 # The chart's own tolerations, repeated because a list in the values replaces the chart's list.
@@ -74,9 +75,10 @@ def plan_operator(
     """The installation of the operator. The settings have been checked, see `checks.problems`."""
     values = deep_merge(own_values(profile, pools, settings.nfd), settings.extra_values)
     timeout = settings.timeout_minutes * 60
-    install = settings.install == "always"
+    install = settings.install != "existing"
     return OperatorPlan(
         install=install,
+        adopt=settings.install == "adopt",
         namespace=settings.namespace,
         # Operands run privileged; where Pod Security is enforced the namespace must say so.
         namespace_labels={
@@ -90,9 +92,9 @@ def plan_operator(
         critical_pods_quota=critical_pods_quota(
             profile.platform, pools, settings.namespace, environment_labels(environment)
         )
-        if install
+        if settings.install == "always"
         else None,
-        release_name=RELEASE_NAME,
+        release_name=settings.release_name,
         chart=settings.chart.chart,
         repository_url=settings.chart.repository_url,
         version=settings.chart.pinned_version,
@@ -116,7 +118,7 @@ def _expectation(
         for path in (("driver", "usePrecompiled"), ("driver", "nvidiaDriverCRD", "enabled"))
     )
     # Of an operator that somebody else installed nothing is known but what the pools' row needs.
-    theirs = settings.install == "existing"
+    theirs = settings.install != "always"
     present = [
         name
         for operand, name in _OPERANDS.items()
@@ -126,7 +128,7 @@ def _expectation(
     return OperatorExpectation(
         namespace=settings.namespace,
         daemonsets=(*present, _VALIDATOR),
-        nfd_daemonsets=(f"{_nfd_name(values)}-worker",) if nfd else (),
+        nfd_daemonsets=(f"{_nfd_name(values, settings.release_name)}-worker",) if nfd else (),
         absent_daemonsets=tuple(name for operand, name in _OPERANDS.items() if not on[operand]),
         runtime_classes=profile.created_runtime_classes,
         pools=tuple(
@@ -144,11 +146,12 @@ def _expectation(
     )
 
 
-def _nfd_name(values: Mapping[str, Any]) -> str:
+def _nfd_name(values: Mapping[str, Any], release_name: str) -> str:
+    """As the subchart's template `node-feature-discovery.fullname` makes it."""
     overrides = at(values, ("node-feature-discovery",), {})
-    return (
-        overrides.get("fullnameOverride")
-        or f"{RELEASE_NAME}-{overrides.get('nameOverride') or 'node-feature-discovery'}"
+    name = overrides.get("nameOverride") or "node-feature-discovery"
+    return overrides.get("fullnameOverride") or (
+        release_name if name in release_name else f"{release_name}-{name}"
     )
 
 

@@ -272,6 +272,7 @@ def _cidr_fix(text: str) -> str:
 
 DnsLabel = Annotated[str, AfterValidator(_dns_label(63))]
 RunId = Annotated[str, AfterValidator(_dns_label(LONGEST_RUN_ID, "a run id, which becomes the Job's name,"))]
+ReleaseName = Annotated[str, AfterValidator(_dns_label(53, "the name of a Helm release"))]
 TeamNamespace = Annotated[str, AfterValidator(_dns_label(63)), AfterValidator(_namespace)]
 DnsSubdomain = Annotated[str, AfterValidator(_dns_subdomain)]
 LabelKey = Annotated[str, AfterValidator(_label_key)]

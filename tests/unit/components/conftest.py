@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import runpy
 from collections.abc import Callable
@@ -130,6 +131,8 @@ class Recorded:
     """Former URNs, types or names."""
     ignored: frozenset[str] = frozenset()
     """Properties whose changes are ignored."""
+    imported: str = ""
+    """Id of what is there already and comes into the state."""
 
     @property
     def kind(self) -> str:
@@ -215,14 +218,20 @@ class Monitor(mocks.MockMonitor):
                 frozenset(request.replaceOnChanges),
                 tuple(alias.urn or alias.spec.type or alias.spec.name for alias in request.aliases),
                 frozenset(request.ignoreChanges),
+                request.importId,
             )
             self._program.resources.append(recorded)
         return super().RegisterResource(request)
 
 
+@functools.cache
+def _dev_config() -> Json:
+    return yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())["config"]
+
+
 def _run(change: Change = lambda config: None, *, preview: bool = False) -> Program:
     """Run `__main__.py` with the tracked dev configuration, changed, and record what it registers."""
-    config = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())["config"]
+    config = copy.deepcopy(_dev_config())
     change(config)
     program = Program()
     providers = Providers(preview)
