@@ -18,7 +18,8 @@ T = TypeVar("T")
 class Settings(BaseModel):
     """A part of the configuration. Python names are snake_case; the YAML keys are their camelCase aliases."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel)
+    # Deferred: a stack without a pool in a cloud does not wait for the validators of those pools to be built.
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, defer_build=True)
 
 
 def refusal(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from components.planning import checks
 from components.settings import consistency
@@ -80,16 +80,15 @@ class _Loading:
         problems = self._in_order()
         if problems or environment is None or cluster is None or operator is None or job_set is None:
             raise SettingsError(problems)
-        return StackSettings.model_validate(
-            {
-                "environment": environment.environment,
-                "cluster": cluster,
-                "nodePools": tuple(pools.values()),
-                "gpuOperator": operator,
-                "jobSet": job_set,
-                "teams": tuple(teams.values()),
-                "runs": tuple(runs.values()),
-            }
+        # Every part has been validated where it was read; a second time would build the validators of every kind of pool.
+        return StackSettings.model_construct(
+            environment=environment.environment,
+            cluster=cluster,
+            node_pools=tuple(pools.values()),
+            gpu_operator=operator,
+            job_set=job_set,
+            teams=tuple(teams.values()),
+            runs=tuple(runs.values()),
         )
 
     def _add(self, path: Path, reason: str, fix: str) -> None:
@@ -106,7 +105,7 @@ class _Loading:
 
     def _model(self, model: type[Model], value: Any, path: Path) -> Model | None:
         try:
-            return TypeAdapter(model).validate_python(value)
+            return model.model_validate(value)
         except ValidationError as error:
             self._problems += explain(error, model, path)
             return None
