@@ -39,6 +39,11 @@ class Engine:
         )
         return Said(answer.returncode, re.sub(r"\x1b\[[0-9;]*m", "", answer.stdout))
 
+    def has_stack(self, project: str, stack: str) -> bool:
+        """Whether the backend has it already; asking the CLI would take a second."""
+        backend = Path(self.env["PULUMI_BACKEND_URL"].removeprefix("file://"))
+        return (backend / ".pulumi" / "stacks" / project / f"{stack}.json").is_file()
+
     def preview(self, folder: Path, stack: str = "dev") -> Said:
         """A preview with our policy pack."""
         return self.run(folder, "preview", "--stack", stack, "--policy-pack", str(ROOT / "policies"))

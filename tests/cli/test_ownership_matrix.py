@@ -7,8 +7,7 @@ the pack where somebody writes them by hand.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 import yaml
 
 from rehearsal.recording_providers import plugins
+from tests.cli.conftest import MATRIX
 from tests.cli.engine import ROOT, Engine
 from tests.cli.recorded import COMMON, POLICIES, Project, Turn, project, refusals
 
@@ -24,7 +24,6 @@ GOLDEN: dict[str, Any] = yaml.safe_load(
 )
 SUPPORTED = [name for name, row in GOLDEN.items() if "refused" not in row]
 REFUSED = [name for name, row in GOLDEN.items() if "refused" in row]
-AT_ONCE = 2  # as many engines as a small machine has cores
 LABEL = "gke-no-default-nvidia-gpu-device-plugin"
 
 
@@ -96,17 +95,18 @@ def _pool(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def previews(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Turn]:
-    """One preview of our own program for every row, each in a project of its own."""
-    folder = tmp_path_factory.mktemp("matrix")
-
-    def preview(name: str) -> Turn:
-        made = project(folder / f"row-{name}", engine)
-        made.write(name, {**COMMON, "holdfast:nodePools": [_pool(name)]})
-        return made.run("preview", *POLICIES, stack=name)
-
-    with ThreadPoolExecutor(AT_ONCE) as workers:
-        return dict(zip(GOLDEN, workers.map(preview, GOLDEN), strict=True))
+def planner_refuses(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Turn:
+    """One preview of our own program with a pool of every row that can not work: all problems are told at once."""
+    made = project(tmp_path_factory.mktemp("matrix") / "rows-refused", engine)
+    # The run asks for the pool `gpu`; no node may be of two pools.
+    pools = [
+        {**_pool(row), "name": f"gpu-{number}" if number else "gpu"} for number, row in enumerate(REFUSED)
+    ]
+    for number, pool in enumerate(pools):
+        if "selectNodes" in pool:
+            pool["selectNodes"] = {"matchLabels": {"rack": f"rack-{number}"}}
+    made.write("refused", {**COMMON, "holdfast:nodePools": pools})
+    return made.run("preview", *POLICIES, stack="refused")
 
 
 @pytest.fixture(scope="module")
@@ -186,25 +186,32 @@ def _refused_by_pack(name: str, turn: Turn) -> bool:
     return turn.said.code != 0 and f"node profile '{name}' can not work" in turn.said.text
 
 
-@pytest.mark.timeout(1200)  # seventeen previews; on a machine that is busy otherwise each takes its time
-def test_every_row_is_previewed_as_the_table_says(
-    previews: Mapping[str, Turn], by_hand: Turn, capsys: pytest.CaptureFixture[str]
+def _table_row(name: str, checks: Mapping[str, bool]) -> str:
+    marks = "  ".join(f"{check}: {'yes' if passed else 'NO'}" for check, passed in checks.items())
+    return f"{name:<28} {marks}"
+
+
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_a_row_that_can_work_is_previewed_with_the_table_s_values(
+    name: str, engine: Engine, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    results = {
-        name: {check: judge(name, previews[name]) for check, judge in SUPPORTED_CHECKS.items()}
-        for name in SUPPORTED
+    made = project(tmp_path / f"row-{name}", engine)
+    made.write(name, {**COMMON, "holdfast:nodePools": [_pool(name)]})
+    turn = made.run("preview", *POLICIES, stack=name)
+    checks = {check: judge(name, turn) for check, judge in SUPPORTED_CHECKS.items()}
+    record_property(MATRIX, _table_row(name, checks))
+    assert [check for check, passed in checks.items() if not passed] == [], turn.said.text
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_row_that_can_not_work_is_refused_by_planner_and_pack(
+    name: str, planner_refuses: Turn, by_hand: Turn, record_property: Callable[[str, object], None]
+) -> None:
+    checks = {
+        "planner refuses": _refused_by_planner(name, planner_refuses),
+        "pack refuses": _refused_by_pack(name, by_hand),
     }
-    for name in REFUSED:
-        results[name] = {
-            "planner refuses": _refused_by_planner(name, previews[name]),
-            "pack refuses": _refused_by_pack(name, by_hand),
-        }
-    with capsys.disabled():
-        print()
-        for name, checks in results.items():
-            marks = "  ".join(f"{check}: {'yes' if passed else 'NO'}" for check, passed in checks.items())
-            print(f"  {name:<28} {marks}")
-    failed = {name: checks for name, checks in results.items() if not all(checks.values())}
-    texts = "\n\n".join(previews[name].said.text for name in failed)
-    assert failed == {}, f"{texts}\n\n{by_hand.said.text if set(failed) & set(REFUSED) else ''}"
+    record_property(MATRIX, _table_row(name, checks))
+    assert checks["planner refuses"], planner_refuses.said.text
+    assert checks["pack refuses"], by_hand.said.text
     assert "node-profile-agreement" in refusals(by_hand.said)
