@@ -60,10 +60,6 @@ class GpuOperator(pulumi.ComponentResource):
 
     def _install(self, name: str, args: GpuOperatorArgs) -> k8s.helm.v3.Release:
         plan = args.plan
-        if plan.adopt:
-            adopted = pulumi.ResourceOptions(parent=self, import_=plan.namespace, ignore_changes=["*"])
-        else:
-            adopted = pulumi.ResourceOptions(parent=self)
         namespace = k8s.core.v1.Namespace(
             name,
             metadata={
@@ -71,7 +67,7 @@ class GpuOperator(pulumi.ComponentResource):
                 "labels": dict(plan.namespace_labels),
                 **({"annotations": dict(plan.namespace_annotations)} if plan.namespace_annotations else {}),
             },
-            opts=adopted,
+            opts=pulumi.ResourceOptions(parent=self),
         )
         needs: list[Any] = [namespace, *args.pools]
         if plan.critical_pods_quota:
@@ -83,7 +79,7 @@ class GpuOperator(pulumi.ComponentResource):
                 )
             )
         # GpuReadiness waits for the Deployment and all operands, and says what is missing.
-        return pinned_release(name, plan, "gpuOperator", self, needs, adopt=plan.adopt)
+        return pinned_release(name, plan, "gpuOperator", self, needs)
 
     def _wait(self, name: str, args: GpuOperatorArgs) -> GpuReadiness:
         plan = args.plan

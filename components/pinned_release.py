@@ -31,20 +31,9 @@ class ReleasePlan(Protocol):
 
 
 def pinned_release(
-    name: str,
-    plan: ReleasePlan,
-    setting: str,
-    parent: pulumi.Resource,
-    after: Sequence[pulumi.Resource],
-    *,
-    adopt: bool = False,
+    name: str, plan: ReleasePlan, setting: str, parent: pulumi.Resource, after: Sequence[pulumi.Resource]
 ) -> k8s.helm.v3.Release:
-    """The release. `setting` is the section that configures it, for errors: `gpuOperator`.
-
-    With `adopt` one that somebody else has installed comes into the state as it is. Helm keeps no repository, and
-    values, wait and history of that release are rarely ours, so every difference is ignored until the release is
-    the stack's own: an import whose inputs differ is refused otherwise (pulumi-kubernetes#1818).
-    """
+    """The release. `setting` is the section that configures it, for errors: `gpuOperator`."""
     folder = local_chart(plan.chart)
     return k8s.helm.v3.Release(
         name,
@@ -69,10 +58,5 @@ def pinned_release(
         # Only acts on a failed upgrade, where it deletes the new objects: the next upgrade then starts
         # from a known state.
         cleanup_on_fail=True,
-        opts=pulumi.ResourceOptions(
-            parent=parent,
-            depends_on=list(after),
-            import_=f"{plan.namespace}/{plan.release_name}" if adopt else None,
-            ignore_changes=["*"] if adopt else None,
-        ),
+        opts=pulumi.ResourceOptions(parent=parent, depends_on=list(after)),
     )

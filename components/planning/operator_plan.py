@@ -49,8 +49,6 @@ class OperatorPlan:
 
     install: bool
     """False: somebody else has installed it; it is left alone and only waited for."""
-    adopt: bool
-    """True: namespace and release are in the cluster and come into the state unchanged; nothing is written."""
     namespace: str
     namespace_labels: Mapping[str, str]
     release_name: str

@@ -75,10 +75,9 @@ def plan_operator(
     """The installation of the operator. The settings have been checked, see `checks.problems`."""
     values = deep_merge(own_values(profile, pools, settings.nfd), settings.extra_values)
     timeout = settings.timeout_minutes * 60
-    install = settings.install != "existing"
+    install = settings.install == "always"
     return OperatorPlan(
         install=install,
-        adopt=settings.install == "adopt",
         namespace=settings.namespace,
         # Operands run privileged; where Pod Security is enforced the namespace must say so.
         namespace_labels={
@@ -92,7 +91,7 @@ def plan_operator(
         critical_pods_quota=critical_pods_quota(
             profile.platform, pools, settings.namespace, environment_labels(environment)
         )
-        if settings.install == "always"
+        if install
         else None,
         release_name=settings.release_name,
         chart=settings.chart.chart,
@@ -118,7 +117,7 @@ def _expectation(
         for path in (("driver", "usePrecompiled"), ("driver", "nvidiaDriverCRD", "enabled"))
     )
     # Of an operator that somebody else installed nothing is known but what the pools' row needs.
-    theirs = settings.install != "always"
+    theirs = settings.install == "existing"
     present = [
         name
         for operand, name in _OPERANDS.items()

@@ -83,11 +83,6 @@ def _warnings(settings: StackSettings) -> Iterator[str]:
     yield from eks_checks.warnings(settings)
     yield from gke_checks.warnings(settings)
     served = operator_profile(settings.node_pools)
-    if served and settings.gpu_operator.install == "adopt":
-        yield (
-            f"gpuOperator: the release {settings.gpu_operator.release_name} comes into this stack as it is, and nothing"
-            " of it is changed. Write install: always next, and read in the preview what that changes."
-        )
     if served:
         yield from extra_values.warnings(settings.gpu_operator, served, settings.node_pools)
     yield from _spot_warnings(settings)

@@ -92,7 +92,7 @@ def _operator_install(value: Any) -> Any:
         raise refusal(
             "whether there is an operator at all follows from the pools' rows, and only who installs it is a"
             " choice",
-            "write always, or if the cluster has one existing (left alone) or adopt (taken over)",
+            "write always, or existing if the cluster has one",
         )
     return value
 
@@ -127,7 +127,7 @@ def unknown_pool_kind(value: Any, kinds: Collection[str]) -> tuple[str, str]:
     return "there is no kind of node pool of this name", f"write {meant or 'one of ' + ', '.join(kinds)}"
 
 
-OperatorInstall = Annotated[Literal["always", "existing", "adopt"], BeforeValidator(_operator_install)]
+OperatorInstall = Annotated[Literal["always", "existing"], BeforeValidator(_operator_install)]
 RunController = Literal["job", "jobset"]
 JobSetInstall = Annotated[Literal["auto", "always", "existing", "never"], BeforeValidator(_install)]
 StorageKind = Annotated[

@@ -31,12 +31,11 @@ class GpuOperatorSettings(Settings):
 
     install: OperatorInstall = "always"
     """`always`: by the stack, if a pool's row wants an operator. `existing`: somebody else has installed one;
-    it is left alone, and the stack only waits until it serves the pools as their row says. `adopt`: somebody
-    else's Helm release comes into the stack's state as it is; `always` after that makes it the stack's own."""
+    it is left alone, and the stack only waits until it serves the pools as their row says."""
     chart: GpuOperatorChart = GpuOperatorChart()
     namespace: DnsLabel = "gpu-operator"
     release_name: ReleaseName = "gpu-operator"
-    """Name of the Helm release, as `helm list` shows it; other than the default only for one that is adopted."""
+    """Name of the Helm release; another than the default for one that was taken over from somebody else."""
     nfd: Literal["operator", "existing"] = "operator"
     """Who runs Node Feature Discovery: the operator's chart, or something that is already in the cluster."""
     timeout_minutes: Annotated[Whole, Field(ge=1, le=120)] = 20

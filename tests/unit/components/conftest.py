@@ -131,8 +131,6 @@ class Recorded:
     """Former URNs, types or names."""
     ignored: frozenset[str] = frozenset()
     """Properties whose changes are ignored."""
-    imported: str = ""
-    """Id of what is there already and comes into the state."""
 
     @property
     def kind(self) -> str:
@@ -218,7 +216,6 @@ class Monitor(mocks.MockMonitor):
                 frozenset(request.replaceOnChanges),
                 tuple(alias.urn or alias.spec.type or alias.spec.name for alias in request.aliases),
                 frozenset(request.ignoreChanges),
-                request.importId,
             )
             self._program.resources.append(recorded)
         return super().RegisterResource(request)

@@ -24,25 +24,13 @@ def test_the_reason_of_an_override_is_on_the_operators_namespace(program: Any) -
     assert run.outputs["nodePools"]["gpu"]["override"] == override
 
 
-def test_an_operator_that_is_taken_over_comes_into_the_state_as_it_is(program: Any) -> None:
-    theirs = {"install": "adopt", "namespace": "nvidia", "releaseName": "gpu-operator-1712345678"}
-    run = program(lambda c: c["holdfast:gpuOperator"].update(theirs))
-    release, namespace = run.one("Release", "gpu-operator"), run.one("Namespace", "gpu-operator")
-    assert (release.imported, release.ignored) == ("nvidia/gpu-operator-1712345678", frozenset({"*"}))
-    assert (namespace.imported, namespace.ignored) == ("nvidia", frozenset({"*"}))
-    expectation = run.one("GpuReadiness").inputs["expectation"]
-    assert expectation["deployments"] == ["gpu-operator"]  # whatever the release is called
-    assert expectation["nfdDaemonSets"] == []  # theirs may have another owner
-    assert any("comes into this stack as it is" in warning for warning in run.outputs["warnings"])
-
-
-def test_after_that_it_is_the_stack_s_own_under_its_old_name(program: Any) -> None:
-    ours = {"install": "always", "namespace": "nvidia", "releaseName": "gpu-operator-1712345678"}
-    run = program(lambda c: c["holdfast:gpuOperator"].update(ours))
+def test_a_release_that_was_taken_over_keeps_its_name_and_its_objects_are_waited_for(program: Any) -> None:
+    taken_over = {"namespace": "nvidia", "releaseName": "gpu-operator-1712345678"}
+    run = program(lambda c: c["holdfast:gpuOperator"].update(taken_over))
     release = run.one("Release", "gpu-operator")
-    assert (release.imported, release.ignored) == ("", frozenset())
     assert (release.inputs["name"], release.inputs["namespace"]) == ("gpu-operator-1712345678", "nvidia")
     expectation = run.one("GpuReadiness").inputs["expectation"]
+    assert expectation["deployments"] == ["gpu-operator"]  # whatever the release is called
     assert expectation["nfdDaemonSets"] == ["gpu-operator-1712345678-node-feature-discovery-worker"]
 
 
