@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,6 +101,9 @@ def _programs(
         failed.append(error)
         build.stop()
         raise
+    finally:
+        wait(lanes)
+        build.allow()
     if failed:
         raise failed[0]  # the second is what was stopped because of the first
     return found

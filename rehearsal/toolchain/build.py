@@ -27,6 +27,8 @@ _at_once = threading.Semaphore(2 if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC
 _timings_lock = threading.Lock()
 _locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 _running: set[subprocess.Popen[str]] = set()
+_starting = threading.Lock()
+_stopped = threading.Event()
 
 
 def build(program: Program, target: Path, progress: Progress) -> None:
@@ -102,12 +104,19 @@ def _module_folder(module: str, go: Path, folder: Path, environment: dict[str, s
 
 
 def _go(go: Path, arguments: list[str], folder: Path, environment: dict[str, str], program: Program | None) -> str:
-    process = subprocess.Popen(
-        [go, *arguments], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    _running.add(process)
+    with _starting:
+        if _stopped.is_set():
+            raise RehearsalError("The build was stopped before it began.", "Run the command again.")
+        process = subprocess.Popen(
+            [go, *arguments], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        _running.add(process)
     try:
         out, err = process.communicate()
+    except BaseException:  # Ctrl-C or a signal to us alone
+        process.kill()
+        process.wait()
+        raise
     finally:
         _running.discard(process)
     if process.returncode:
@@ -122,9 +131,16 @@ def _go(go: Path, arguments: list[str], folder: Path, environment: dict[str, str
 
 
 def stop() -> None:
-    """End every build under way: what they were for can not be reached any more."""
-    for process in list(_running):
-        process.terminate()
+    """End every build under way and begin no other until `allow`: what they were for can not be reached any more."""
+    with _starting:
+        _stopped.set()
+        for process in list(_running):
+            process.terminate()
+
+
+def allow() -> None:
+    """Builds may begin, whatever was stopped before."""
+    _stopped.clear()
 
 
 def go_command(progress: Progress) -> Path:

@@ -26,23 +26,29 @@ sys.exit(cli.main(["version"]))
 WORKS = {
     "a build": "__import__('rehearsal.toolchain.build')"
     ".toolchain.build._go(Path({program!r}), [], Path('/tmp'), {{}}, None)",
+    "two builds at once": "__import__('rehearsal.cluster').cluster._programs("
+    "__import__('rehearsal.progress').progress.Progress(), [], __import__('concurrent.futures').futures.ThreadPoolExecutor())",
     "the engine": "Pulumi(Stack('dev', Path('x'), {{}}), {{'PATH': {folder!r}}}, Path('/tmp')).stream('up')",
 }
 
 
-def wait_until_written(path: Path) -> int:
+CHILDREN = {"two builds at once": 2}
+
+
+def wait_until_written(path: Path, count: int) -> list[int]:
     until = time.monotonic() + 30
-    while not path.exists() or not path.read_text().endswith("\n"):
+    while not path.exists() or path.read_text().count("\n") < count:
         assert time.monotonic() < until, "the program was not started"
         time.sleep(0.05)
-    return int(path.read_text())
+    return [int(line) for line in path.read_text().splitlines()]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("work", WORKS)
 def test_a_verb_that_is_told_to_end_leaves_no_process_behind(tmp_path, checkout, work, number):
-    program = tmp_path / "pulumi"
-    program.write_text(f"#!/bin/sh\necho $$ > {tmp_path / 'pid'}\nexec /bin/sleep 60\n")
+    program = tmp_path / ("pulumi" if work == "the engine" else "go")
+    asked = 'if [ "$1" = env ]; then echo go1.26.8; exit; fi'
+    program.write_text(f"#!/bin/sh\n{asked}\necho $$ >> {tmp_path / 'pids'}\nexec /bin/sleep 60\n")
     program.chmod(0o755)
     call = WORKS[work].format(program=str(program), folder=str(tmp_path))
     verb = subprocess.Popen(
@@ -51,13 +57,15 @@ def test_a_verb_that_is_told_to_end_leaves_no_process_behind(tmp_path, checkout,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        env={**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin", "HOLDFAST_CACHE": str(tmp_path / "cache")},
         # Whoever started the tests may have had it ignored (nohup), which would stay so.
         preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )
-    child = wait_until_written(tmp_path / "pid")
+    children = wait_until_written(tmp_path / "pids", CHILDREN.get(work, 1))
     verb.send_signal(number)
     said, _ = verb.communicate(timeout=20)
     assert verb.returncode == ExitCode.INTERRUPTED, said
     assert "Stopped." in said
-    with pytest.raises(ProcessLookupError):
-        os.kill(child, 0)
+    for child in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
