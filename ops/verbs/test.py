@@ -9,9 +9,11 @@ import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import IO
 
 from ops import console
 from ops.bootstrap import BootstrapError, ensure_packages, ensure_venv
@@ -24,6 +26,7 @@ from rehearsal.progress import Progress
 RESULTS = ROOT / "test-results"
 TRAINER_REQUIREMENTS = ROOT / "trainer" / "requirements.txt"
 FRAMEWORKS_REQUIREMENTS = ROOT / "tests" / "processes" / "trainer" / "frameworks" / "requirements.txt"
+BACKGROUND_NICENESS = 10
 MOST_PROCESSES = 8  # a tier has few minutes of work: more would start longer than they help
 NO_TESTS = 5  # pytest's exit code for "no test was collected"
 
@@ -67,15 +70,41 @@ def test(tier: Tier, keep: bool, extra: Sequence[str]) -> ExitCode:
         machine.require()  # told now, not after the other tiers
     RESULTS.mkdir(exist_ok=True)
     progress = Progress()
-    results = [_tier(one, keep, extra, progress) for one in tiers]
-    _table(results)
-    return ExitCode.OK if all(result.code == 0 for result in results) else ExitCode.FAILED
+    results: dict[Tier, TierResult] = {}
+    beside = Tier.CLI if Tier.REHEARSAL in tiers and side_by_side(Tier.CLI, extra) else None
+    with ThreadPoolExecutor(1) as pool:
+        waiting: Future[TierResult] | None = None
+        for one in tiers:
+            if one is not beside:
+                results[one] = _tier(one, keep, extra, progress)
+            elif not (unready := _prepare(one, progress)):
+                # The rehearsal's tests wait for controllers half of their time: these get the cores meanwhile.
+                waiting = pool.submit(_pytest_in_the_background, one, extra)
+            else:
+                results[one] = unready
+        if waiting and beside:
+            results[beside] = _told(beside, waiting, progress)
+    _table([results[one] for one in tiers])
+    return ExitCode.OK if all(result.code == 0 for result in results.values()) else ExitCode.FAILED
 
 
 def _tier(tier: Tier, keep: bool, extra: Sequence[str], progress: Progress) -> TierResult:
-    """One tier, with what it needs made first: here it is shown and has no time limit, inside a test it would have one.
+    """One tier, with what it needs made first. What can not be made fails this tier; the next one is run all the same."""
+    started = time.monotonic()
+    if unready := _prepare(tier, progress):
+        return unready
+    try:
+        if tier is Tier.REHEARSAL:
+            return _rehearsal_tier(keep, extra, progress, started)
+    except RehearsalError as error:
+        return _unready(tier, error, started)
+    return _pytest(tier, extra, started)
 
-    What can not be made fails this tier; the next one is run all the same.
+
+def _prepare(tier: Tier, progress: Progress) -> TierResult | None:
+    """Make what a tier needs: here it is shown and has no time limit, inside a test it would have one.
+
+    None where all is there; else the result of a tier that can not be run.
     """
     started = time.monotonic()
     try:
@@ -86,11 +115,14 @@ def _tier(tier: Tier, keep: bool, extra: Sequence[str], progress: Progress) -> T
             toolchain.ensure(toolchain.CLI_TEST_PROGRAMS, progress)
         if tier is Tier.REHEARSAL:
             toolchain.ensure(["kubectl"], progress)
-            return _rehearsal_tier(keep, extra, progress, started)
     except (BootstrapError, RehearsalError) as error:
-        console.say(f"The {tier} tests can not be run: {error}")
-        return TierResult(tier, int(ExitCode.UNAVAILABLE), time.monotonic() - started)
-    return _pytest(tier, extra, started)
+        return _unready(tier, error, started)
+    return None
+
+
+def _unready(tier: Tier, error: Exception, started: float) -> TierResult:
+    console.say(f"The {tier} tests can not be run: {error}")
+    return TierResult(tier, int(ExitCode.UNAVAILABLE), time.monotonic() - started)
 
 
 def state_dir_of_tests(root: Path = ROOT) -> Path:
@@ -115,14 +147,37 @@ def _rehearsal_tier(keep: bool, extra: Sequence[str], progress: Progress, starte
             os.environ["HOLDFAST_STATE"] = before
 
 
-def _pytest(tier: Tier, extra: Sequence[str], started: float) -> TierResult:
+def _pytest_in_the_background(tier: Tier, extra: Sequence[str]) -> TierResult:
+    """A tier's pytest behind everything else, its words in test-results/TIER.log."""
+    with (RESULTS / f"{tier}.log").open("w") as log:
+        return _pytest(tier, extra, time.monotonic(), log, BACKGROUND_NICENESS)
+
+
+def _told(tier: Tier, running: Future[TierResult], progress: Progress) -> TierResult:
+    """Wait for a tier in the background, and then print what it said."""
+    with progress.step(f"The {tier} tests, which began beside the rehearsal's"):
+        result = running.result()
+    print((RESULTS / f"{tier}.log").read_text(errors="replace"), flush=True)
+    return result
+
+
+def _pytest(
+    tier: Tier, extra: Sequence[str], started: float, log: IO[str] | None = None, niceness: int = 0
+) -> TierResult:
+    """One tier's pytest. Its words go to `log`, or where this program's go."""
     report = RESULTS / f"{tier}.xml"
     report.unlink(missing_ok=True)
-    print(f"== {tier} tests", flush=True)
-    command = [sys.executable, "-m", "pytest", f"tests/{tier}", f"--junitxml={report}", "-q"]
+    print(f"== {tier} tests", file=log, flush=True)
+    command = ["nice", f"-n{niceness}"] if niceness else []
+    command += [sys.executable, "-m", "pytest", f"tests/{tier}", f"--junitxml={report}", "-q"]
     command += [*side_by_side(tier, extra), *extra]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    code = subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL).returncode
+    if log:
+        environment.pop("HOLDFAST_STATE", None)  # the cluster is the other tier's
+    said = subprocess.STDOUT if log else None
+    code = subprocess.run(
+        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=said
+    ).returncode
     if code == NO_TESTS and extra:
         code = 0  # a selection such as `-k name` may fit one tier and no other
     return TierResult(tier, code, time.monotonic() - started, *counts(report))
