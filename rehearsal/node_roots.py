@@ -7,27 +7,26 @@ never written to: containerd stores them by content, and a container's changes g
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rehearsal import images
 from rehearsal.commands import run
 from rehearsal.errors import RehearsalError
 from rehearsal.images import BuiltImage
-from rehearsal.progress import Progress
-from rehearsal.state import cache_dir
+from rehearsal.progress import Progress, Step
+from rehearsal.state import cache_dir, keep_newest, one_at_a_time
+from rehearsal.waiting import wait_until
 
 FORMAT = 1  # of these folders: another number makes every kept one out of date
 KEPT = 4  # a pool's newest and the one before, for two pools
 START_SECONDS = 60
+FIX = "Mend that and run `./holdfast up` again."
 # Folders of containerd's root whose files never change once they have their names.
 UNCHANGING = (
     Path("io.containerd.content.v1.content/blobs"),
@@ -41,7 +40,7 @@ def ensure(built: Sequence[BuiltImage], programs: Mapping[str, Path], progress: 
     version = programs["containerd"].parent.name
     key = hashlib.sha256("\n".join([str(FORMAT), version, *names]).encode()).hexdigest()[:16]
     folder = cache_dir() / "node-roots" / key
-    with _locked(folder):
+    with one_at_a_time(folder.with_name(f"{key}.lock")):
         if folder.is_dir():
             os.utime(folder)
             return folder
@@ -50,14 +49,13 @@ def ensure(built: Sequence[BuiltImage], programs: Mapping[str, Path], progress: 
         work = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{key}-"))
         try:
             short = ", ".join(sorted(image.name for image in built))
-            with progress.step(f"Unpacking the images of a node: {short}", 20):
-                _import(built, programs, work / "root")
+            with progress.step(f"Unpacking the images of a node: {short}", 20) as step:
+                _import(built, programs, work / "root", step)
             (work / "root").rename(folder)
         finally:
             shutil.rmtree(work, ignore_errors=True)
-        kept = [path for path in folder.parent.iterdir() if path.is_dir() and not path.name.startswith(".")]
-        for old in sorted(kept, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT:]:
-            shutil.rmtree(old, ignore_errors=True)
+        roots = (path for path in folder.parent.iterdir() if path.is_dir() and not path.name.startswith("."))
+        keep_newest(roots, KEPT)
         return folder
 
 
@@ -92,7 +90,7 @@ def _unlink_what_changes(root: Path) -> None:
             copy.replace(path)
 
 
-def _import(built: Sequence[BuiltImage], programs: Mapping[str, Path], root: Path) -> None:
+def _import(built: Sequence[BuiltImage], programs: Mapping[str, Path], root: Path, step: Step) -> None:
     """Import into a containerd of our own, which ends when that is done."""
     # Socket paths have a limit of 108 bytes, and a cache folder may be deep.
     with tempfile.TemporaryDirectory(prefix="holdfast-", dir="/run") as name:
@@ -107,7 +105,7 @@ def _import(built: Sequence[BuiltImage], programs: Mapping[str, Path], root: Pat
                 stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True,
             )  # fmt: skip
         try:
-            _wait(containerd, programs, socket, log)
+            _wait(containerd, programs, socket, log, step)
             for image in built:
                 _ctr(programs, socket, *images.import_arguments(image))
         finally:
@@ -137,27 +135,17 @@ def _ctr(programs: Mapping[str, Path], socket: Path, *arguments: str) -> str:
     return run(programs["ctr"], f"--address={socket}", "--namespace=k8s.io", *arguments)
 
 
-def _wait(containerd: subprocess.Popen[bytes], programs: Mapping[str, Path], socket: Path, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while True:
+def _wait(
+    containerd: subprocess.Popen[bytes], programs: Mapping[str, Path], socket: Path, log: Path, step: Step
+) -> None:
+    def missing() -> str:
+        if containerd.poll() is not None:
+            said = " ".join(log.read_text(errors="replace").split())[-600:]
+            raise RehearsalError(f"The containerd that unpacks images ended at its start: {said}", FIX)
         try:
             _ctr(programs, socket, "version")
-            return
         except RehearsalError:
-            ended = containerd.poll() is not None
-            if ended or time.monotonic() > deadline:
-                said = " ".join(log.read_text(errors="replace").split())[-600:]
-                what = "ended at its start" if ended else f"did not answer within {START_SECONDS} s"
-                raise RehearsalError(
-                    f"The containerd that unpacks images {what}: {said}", "Mend that and run `./holdfast up` again."
-                ) from None
-            time.sleep(0.1)
+            return "the containerd that unpacks images"
+        return ""
 
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One at a time for each set of images; a second command waits and then finds it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / f"{folder.name}.lock").open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
+    wait_until(missing, limit_seconds=START_SECONDS, step=step, fix=FIX, interval_seconds=0.1)

@@ -7,8 +7,9 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,21 @@ def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
         raise
+
+
+@contextlib.contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Held while something enters the cache; a second command waits and then finds it there. The lock file stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def keep_newest(folders: Iterable[Path], count: int) -> None:
+    """Remove all but the folders that were used last."""
+    for old in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)[count:]:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -9,14 +9,12 @@ A build is kept under the key of everything that goes into it, so an unchanged c
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +33,7 @@ from rehearsal.images.definitions import (
 )
 from rehearsal.images.programs import build_program_image, program_file
 from rehearsal.images.wheels import wheels_folder, wheels_for
-from rehearsal.state import CHECKOUT, cache_dir
+from rehearsal.state import CHECKOUT, cache_dir, keep_newest, one_at_a_time
 
 if TYPE_CHECKING:
     from rehearsal.progress import Progress
@@ -156,16 +154,9 @@ def _keep(
     (finished / "image.json").write_text(json.dumps(record, indent=2) + "\n")
     finished.rename(entry)
     for pattern in (f"{name}-*/image.json", "base-*/index.json"):
-        same = [path.parent for path in entry.parent.glob(pattern)]
-        for old in sorted(same, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT_PER_IMAGE:]:
-            shutil.rmtree(old, ignore_errors=True)
+        keep_newest([path.parent for path in entry.parent.glob(pattern)], KEPT_PER_IMAGE)
     return BuiltImage(name, reference, entry / "image.tar", repository)
 
 
-@contextmanager
-def _locked(cache: Path, name: str) -> Iterator[None]:
-    """One build of an image at a time; a second command waits and then finds it in the cache."""
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / f".{name}.lock").open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
+def _locked(cache: Path, name: str) -> AbstractContextManager[None]:
+    return one_at_a_time(cache / f".{name}.lock")
