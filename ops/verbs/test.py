@@ -13,7 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import IO
 
 from ops import console
 from ops.bootstrap import BootstrapError, ensure_packages, ensure_venv
@@ -70,41 +69,21 @@ def test(tier: Tier, keep: bool, extra: Sequence[str]) -> ExitCode:
         machine.require()  # told now, not after the other tiers
     RESULTS.mkdir(exist_ok=True)
     progress = Progress()
-    results: dict[Tier, TierResult] = {}
+    # The rehearsal's tests wait for controllers half of their time: those with the engine get the cores meanwhile.
     beside = Tier.CLI if Tier.REHEARSAL in tiers and side_by_side(Tier.CLI, extra) else None
-    with ThreadPoolExecutor(1) as pool:
-        waiting: Future[TierResult] | None = None
-        for one in tiers:
-            if one is not beside:
-                results[one] = _tier(one, keep, extra, progress)
-            elif not (unready := _prepare(one, progress)):
-                # The rehearsal's tests wait for controllers half of their time: these get the cores meanwhile.
-                waiting = pool.submit(_pytest_in_the_background, one, extra)
-            else:
-                results[one] = unready
-        if waiting and beside:
-            results[beside] = _told(beside, waiting, progress)
-    _table([results[one] for one in tiers])
-    return ExitCode.OK if all(result.code == 0 for result in results.values()) else ExitCode.FAILED
+    with Background() as background:
+        begun = [_tier(one, keep, extra, progress, background if one is beside else None) for one in tiers]
+        results = [one if isinstance(one, TierResult) else background.told(Tier.CLI, one, progress) for one in begun]
+    _table(results)
+    return ExitCode.OK if all(result.code == 0 for result in results) else ExitCode.FAILED
 
 
-def _tier(tier: Tier, keep: bool, extra: Sequence[str], progress: Progress) -> TierResult:
-    """One tier, with what it needs made first. What can not be made fails this tier; the next one is run all the same."""
-    started = time.monotonic()
-    if unready := _prepare(tier, progress):
-        return unready
-    try:
-        if tier is Tier.REHEARSAL:
-            return _rehearsal_tier(keep, extra, progress, started)
-    except RehearsalError as error:
-        return _unready(tier, error, started)
-    return _pytest(tier, extra, started)
+def _tier(
+    tier: Tier, keep: bool, extra: Sequence[str], progress: Progress, background: Background | None = None
+) -> TierResult | Future[TierResult]:
+    """One tier, with what it needs made first: here it is shown and has no time limit, inside a test it would have one.
 
-
-def _prepare(tier: Tier, progress: Progress) -> TierResult | None:
-    """Make what a tier needs: here it is shown and has no time limit, inside a test it would have one.
-
-    None where all is there; else the result of a tier that can not be run.
+    What can not be made fails this tier; the next one is run all the same.
     """
     started = time.monotonic()
     try:
@@ -115,14 +94,11 @@ def _prepare(tier: Tier, progress: Progress) -> TierResult | None:
             toolchain.ensure(toolchain.CLI_TEST_PROGRAMS, progress)
         if tier is Tier.REHEARSAL:
             toolchain.ensure(["kubectl"], progress)
+            return _rehearsal_tier(keep, extra, progress, started)
     except (BootstrapError, RehearsalError) as error:
-        return _unready(tier, error, started)
-    return None
-
-
-def _unready(tier: Tier, error: Exception, started: float) -> TierResult:
-    console.say(f"The {tier} tests can not be run: {error}")
-    return TierResult(tier, int(ExitCode.UNAVAILABLE), time.monotonic() - started)
+        console.say(f"The {tier} tests can not be run: {error}")
+        return TierResult(tier, int(ExitCode.UNAVAILABLE), time.monotonic() - started)
+    return background.begin(tier, extra) if background else _pytest(tier, extra, started)
 
 
 def state_dir_of_tests(root: Path = ROOT) -> Path:
@@ -147,40 +123,69 @@ def _rehearsal_tier(keep: bool, extra: Sequence[str], progress: Progress, starte
             os.environ["HOLDFAST_STATE"] = before
 
 
-def _pytest_in_the_background(tier: Tier, extra: Sequence[str]) -> TierResult:
-    """A tier's pytest behind everything else, its words in test-results/TIER.log."""
-    with (RESULTS / f"{tier}.log").open("w") as log:
-        return _pytest(tier, extra, time.monotonic(), log, BACKGROUND_NICENESS)
+class Background:
+    """A tier behind everything else, its words in test-results/TIER.log. It ends with whoever leaves this context."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1)
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Background:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:  # those that have ended do not mind
+            process.terminate()
+        self._pool.shutdown()
+
+    def begin(self, tier: Tier, extra: Sequence[str]) -> Future[TierResult]:
+        """Start its pytest now; the result comes with its end."""
+        started = time.monotonic()
+        with _log(tier).open("w") as log:
+            print(f"== {tier} tests", file=log, flush=True)
+            environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+            # Whoever ends this program ends its group; a signal to it alone is passed on by leaving the context.
+            process = subprocess.Popen(
+                ["nice", f"-n{BACKGROUND_NICENESS}", *_command(tier, extra)],
+                cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        self._processes.append(process)
+        return self._pool.submit(lambda: _result(tier, process.wait(), extra, started))
+
+    def told(self, tier: Tier, running: Future[TierResult], progress: Progress) -> TierResult:
+        """Wait for its end, and then print what it said."""
+        with progress.step(f"The {tier} tests, which began beside the rehearsal's"):
+            result = running.result()
+        print(_log(tier).read_text(errors="replace"), flush=True)
+        return result
 
 
-def _told(tier: Tier, running: Future[TierResult], progress: Progress) -> TierResult:
-    """Wait for a tier in the background, and then print what it said."""
-    with progress.step(f"The {tier} tests, which began beside the rehearsal's"):
-        result = running.result()
-    print((RESULTS / f"{tier}.log").read_text(errors="replace"), flush=True)
-    return result
-
-
-def _pytest(
-    tier: Tier, extra: Sequence[str], started: float, log: IO[str] | None = None, niceness: int = 0
-) -> TierResult:
-    """One tier's pytest. Its words go to `log`, or where this program's go."""
-    report = RESULTS / f"{tier}.xml"
-    report.unlink(missing_ok=True)
-    print(f"== {tier} tests", file=log, flush=True)
-    command = ["nice", f"-n{niceness}"] if niceness else []
-    command += [sys.executable, "-m", "pytest", f"tests/{tier}", f"--junitxml={report}", "-q"]
-    command += [*side_by_side(tier, extra), *extra]
+def _pytest(tier: Tier, extra: Sequence[str], started: float) -> TierResult:
+    print(f"== {tier} tests", flush=True)
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    if log:
-        environment.pop("HOLDFAST_STATE", None)  # the cluster is the other tier's
-    said = subprocess.STDOUT if log else None
-    code = subprocess.run(
-        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=said
-    ).returncode
+    code = subprocess.run(_command(tier, extra), cwd=ROOT, env=environment, stdin=subprocess.DEVNULL).returncode
+    return _result(tier, code, extra, started)
+
+
+def _command(tier: Tier, extra: Sequence[str]) -> list[str]:
+    """pytest for one tier, with no report of an earlier one left."""
+    _report(tier).unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", f"tests/{tier}", f"--junitxml={_report(tier)}", "-q"]
+    return [*command, *side_by_side(tier, extra), *extra]
+
+
+def _result(tier: Tier, code: int, extra: Sequence[str], started: float) -> TierResult:
     if code == NO_TESTS and extra:
         code = 0  # a selection such as `-k name` may fit one tier and no other
-    return TierResult(tier, code, time.monotonic() - started, *counts(report))
+    return TierResult(tier, code, time.monotonic() - started, *counts(_report(tier)))
+
+
+def _report(tier: Tier) -> Path:
+    return RESULTS / f"{tier}.xml"
+
+
+def _log(tier: Tier) -> Path:
+    return RESULTS / f"{tier}.log"
 
 
 def python_with_frameworks() -> Path:

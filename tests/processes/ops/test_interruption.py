@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ops.exit_codes import ExitCode
+from ops.verbs import test as verb
 
 VERB = """
 import sys
@@ -30,8 +31,6 @@ WORKS = {
     "__import__('rehearsal.progress').progress.Progress(), [], __import__('concurrent.futures').futures.ThreadPoolExecutor())",
     "the engine": "Pulumi(Stack('dev', Path('x'), {{}}), {{'PATH': {folder!r}}}, Path('/tmp')).stream('up')",
 }
-
-
 CHILDREN = {"two builds at once": 2}
 
 
@@ -69,3 +68,15 @@ def test_a_verb_that_is_told_to_end_leaves_no_process_behind(tmp_path, checkout,
     for child in children:
         with pytest.raises(ProcessLookupError):
             os.kill(child, 0)
+
+
+def test_a_tier_in_the_background_ends_with_whoever_leaves(monkeypatch, tmp_path):
+    monkeypatch.setattr(verb, "RESULTS", tmp_path)
+    monkeypatch.setattr(verb, "_command", lambda *_: ["/bin/sh", "-c", f"echo $$ >> {tmp_path / 'pids'}; exec sleep 60"])
+    with pytest.raises(KeyboardInterrupt), verb.Background() as background:
+        running = background.begin(verb.Tier.CLI, [])
+        (child,) = wait_until_written(tmp_path / "pids", 1)
+        raise KeyboardInterrupt
+    assert running.result(timeout=1).code != 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
