@@ -35,7 +35,7 @@ class GpuOperatorSettings(Settings):
     chart: GpuOperatorChart = GpuOperatorChart()
     namespace: DnsLabel = "gpu-operator"
     release_name: ReleaseName = "gpu-operator"
-    """Name of the Helm release; another than the default for one that was taken over from somebody else."""
+    """Name of the Helm release; another than the default for one that was taken over."""
     nfd: Literal["operator", "existing"] = "operator"
     """Who runs Node Feature Discovery: the operator's chart, or something that is already in the cluster."""
     timeout_minutes: Annotated[Whole, Field(ge=1, le=120)] = 20

@@ -80,7 +80,8 @@ class _Loading:
         problems = self._in_order()
         if problems or environment is None or cluster is None or operator is None or job_set is None:
             raise SettingsError(problems)
-        # Every part has been validated where it was read; a second time would build the validators of every kind of pool.
+        # Every part has been validated where it was read; a second time would build the validators of every
+        # kind of pool.
         return StackSettings.model_construct(
             environment=environment.environment,
             cluster=cluster,
