@@ -7,7 +7,8 @@
 `preemptions` deletes the run's Pod after each first checkpoint of an attempt (default: 20 times with a JobSet, 4 with a
 plain Job), and compares each recovery with the start-up of the same program uninterrupted: its first Pod, from the Pod's
 creation to its first step. `beyond` is what the preemption cost more than that and the plain Job's own delay of 10 s,
-doubled each time. Exit code 1 where a recovery is beyond the limit (4 s with a JobSet, 3 s with a plain Job) or a run
+doubled each time. `steal` is the part of the processors that the host took away meanwhile, where this machine is
+a virtual one: such a row measures the host. Exit code 1 where a recovery is beyond the limit (4 s with a JobSet, 3 s with a plain Job) or a run
 does not end with its result.
 """
 
@@ -17,6 +18,7 @@ import json
 import statistics
 import sys
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,6 +28,7 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from bench.host import Steal  # noqa: E402
 from ops import console  # noqa: E402
 from ops.acceptance import plan as plans  # noqa: E402
 from ops.acceptance.facts import Acceptance, FaultKind, Scenario  # noqa: E402
@@ -112,7 +115,8 @@ def preemptions(
 
     # Each attempt needs room for a checkpoint of its own and the steps until it is gone.
     steps = STEPS_PER_ATTEMPT * 3 * (count + 1)
-    facts = measure(stack, [("preemptions", controller, shape(steps), deed)])
+    with Steal() as steal:
+        facts = measure(stack, [("preemptions", controller, shape(steps), deed)])
     reading = reading_of(facts, "preemptions")
     start, found = start_of(reading), recoveries_of(reading)
     if start is None or len(found) != count or any(each.split is None for each in found):
@@ -121,6 +125,7 @@ def preemptions(
     rows = []
     for number, each in enumerate(found, 1):
         assert each.split is not None
+        begins = datetime.fromisoformat(each.split.begins)
         delay = 0.0 if controller == "jobset" else min(LONGEST_DELAY, FIRST_DELAY * 2 ** (number - 1))
         rows.append(
             {
@@ -128,6 +133,7 @@ def preemptions(
                 "seconds": each.split.seconds,
                 "controller_delay": delay,
                 "beyond": round(each.split.seconds - delay - start.seconds, 2),
+                "steal_percent": steal.percent(begins, begins + timedelta(seconds=each.split.seconds)),
                 "lost_steps": each.lost_steps,
                 "parts": {part.name: part.seconds for part in each.split.parts},
             }
@@ -147,12 +153,13 @@ def preemptions(
 
 def show_recoveries(controller: str, start: float, rows: list[dict[str, Any]]) -> None:
     table = Table(title=f"{controller}: start-up of the program uninterrupted {start:.1f} s")
-    for name in ("n", "seconds", "delay", "beyond", *PARTS):
+    for name in ("n", "seconds", "delay", "beyond", "steal", *PARTS):
         table.add_column(name, justify="right")
     for row in rows:
         parts = [row["parts"].get(name) for name in PARTS]
         table.add_row(
             str(row["preemption"]), f"{row['seconds']:.1f}", f"{row['controller_delay']:.0f}", f"{row['beyond']:.1f}",
+            "-" if row["steal_percent"] is None else f"{row['steal_percent']:.0f} %",
             *("-" if part is None else f"{part:.1f}" for part in parts),
         )  # fmt: skip
     console.out().print(table)
