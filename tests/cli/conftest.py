@@ -10,11 +10,11 @@ import pytest
 
 from rehearsal import toolchain
 from rehearsal.progress import Progress
-from tests.cli.engine import ROOT, Engine
+from tests.cli.engine import ROOT, Engine, write_project
 
 DIGEST = "sha256:" + "0" * 64
 MATRIX = "row of the ownership table"
-PROJECT = ("Pulumi.yaml", "__main__.py", "components", "policies", "rehearsal", ".venv", "requirements.txt")
+PROJECT = ("__main__.py", "components", "policies", "rehearsal", "requirements.txt")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -68,6 +68,7 @@ def project(engine: Engine, tmp_path: Path) -> Callable[[str], Path]:
     def make(stack_file: str) -> Path:
         for name in PROJECT:
             (tmp_path / name).symlink_to(ROOT / name)
+        write_project(tmp_path)
         if not engine.has_stack("holdfast", "dev"):
             made = engine.run(tmp_path, "stack", "init", "dev")
             assert made.code == 0, made.text

@@ -7,8 +7,22 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def write_project(folder: Path, base: Mapping[str, Any] | None = None, **more: Any) -> None:
+    """The Pulumi.yaml of a Python program in a test's folder: of ours, or `base`, with what `more` changes.
+
+    It runs with the checkout's packages by their own path, not by a link in the folder: Python keeps bytecode per path, and
+    compiling the clouds' SDKs again takes 8 s of every command.
+    """
+    own = yaml.safe_load((ROOT / "Pulumi.yaml").read_text()) if base is None else base
+    runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
+    (folder / "Pulumi.yaml").write_text(yaml.safe_dump({**own, **more, "runtime": runtime}))
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 
 from rehearsal.recording_providers import RECORDING, Recorded, plugins, read
-from tests.cli.engine import ROOT, Engine, Said
+from tests.cli.engine import ROOT, Engine, Said, write_project
 
 POLICIES = ("--policy-pack", str(ROOT / "policies"))
-PROGRAM = ("__main__.py", "components", "policies", "rehearsal", ".venv", "requirements.txt")
+PROGRAM = ("__main__.py", "components", "policies", "rehearsal", "requirements.txt")
 # One GPU Operator's chart from NVIDIA's repository, one team and one run: what a pool's kind does not change.
 COMMON: Mapping[str, Any] = {
     "holdfast:environment": "production",
@@ -93,10 +93,8 @@ def project(folder: Path, engine: Engine) -> Project:
     folder.mkdir(parents=True, exist_ok=True)
     for name in PROGRAM:
         (folder / name).symlink_to(ROOT / name)
-    settings = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())
-    settings["name"] = re.sub(r"[^a-z0-9-]", "-", f"holdfast-{folder.name}".lower())
-    settings["plugins"] = {"providers": plugins(folder / "providers")}
-    (folder / "Pulumi.yaml").write_text(yaml.safe_dump(settings))
+    name = re.sub(r"[^a-z0-9-]", "-", f"holdfast-{folder.name}".lower())
+    write_project(folder, name=name, plugins={"providers": plugins(folder / "providers")})
     return Project(folder, engine)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.engine import ROOT, Engine, Said
+from tests.cli.engine import ROOT, Engine, Said, write_project
 
 PROGRAMS = Path(__file__).with_name("programs")
 
@@ -26,10 +26,7 @@ REFUSED = {
 
 
 def preview(engine: Engine, folder: Path, program: str) -> Said:
-    (folder / "Pulumi.yaml").write_text(
-        "name: somebody\nruntime: {name: python, options: {virtualenv: .venv}}\n"
-    )
-    (folder / ".venv").symlink_to(ROOT / ".venv")
+    write_project(folder, {"name": "somebody"})
     shutil.copy(PROGRAMS / "common.py", folder / "common.py")
     shutil.copy(PROGRAMS / f"{program}.py", folder / "__main__.py")
     rendered = folder / "rendered"

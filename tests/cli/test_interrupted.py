@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ops.pulumi_cli import Pulumi
 from ops.stacks import Stack
-from tests.cli.engine import ROOT, Engine
+from tests.cli.engine import Engine, write_project
 
 SLOW = "import pathlib, time; pathlib.Path('began').touch(); time.sleep(20)\n"
 
@@ -30,10 +30,7 @@ def hosts_of(engine: Engine) -> list[str]:
 
 
 def test_the_lock_of_a_killed_update_does_not_stop_the_next_one(engine: Engine, tmp_path: Path) -> None:
-    (tmp_path / "Pulumi.yaml").write_text(
-        "name: killed\nruntime: {name: python, options: {virtualenv: .venv}}\n"
-    )
-    (tmp_path / ".venv").symlink_to(ROOT / ".venv")
+    write_project(tmp_path, {"name": "killed"})
     (tmp_path / "__main__.py").write_text(SLOW)
     assert engine.run(tmp_path, "stack", "init", "interrupted").code == 0
     killed = subprocess.Popen(

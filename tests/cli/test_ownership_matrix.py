@@ -16,7 +16,7 @@ import yaml
 
 from rehearsal.recording_providers import plugins
 from tests.cli.conftest import MATRIX
-from tests.cli.engine import ROOT, Engine
+from tests.cli.engine import ROOT, Engine, write_project
 from tests.cli.recorded import COMMON, POLICIES, Project, Turn, project, refusals
 
 GOLDEN: dict[str, Any] = yaml.safe_load(
@@ -114,14 +114,7 @@ def by_hand(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Turn:
     """One preview of a program that declares every row that can not work, each in a cluster of its own."""
     folder = tmp_path_factory.mktemp("by-hand")
     shutil.copy(Path(__file__).with_name("programs") / "rows" / "rejected.py", folder / "__main__.py")
-    (folder / ".venv").symlink_to(ROOT / ".venv")
-    runtime = {"name": "python", "options": {"virtualenv": ".venv"}}
-    settings = {
-        "name": "by-hand",
-        "runtime": runtime,
-        "plugins": {"providers": plugins(folder / "providers")},
-    }
-    (folder / "Pulumi.yaml").write_text(yaml.safe_dump(settings))
+    write_project(folder, {"name": "by-hand"}, plugins={"providers": plugins(folder / "providers")})
     turn = Project(folder, engine)
     turn.write("rows", {})
     return turn.run("preview", *POLICIES, stack="rows", REJECTED_ROWS=",".join(REFUSED))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.engine import ROOT, Engine, Said
+from tests.cli.engine import Engine, Said, write_project
 from tests.cli.recorded import POLICIES, refusals
 from tests.cli.test_bypass import PROGRAMS
 
@@ -26,10 +26,7 @@ Judge = Callable[[Any], Said]
 def judged(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Judge:
     """Previews a program with an image by tag; the pack's configuration is the argument."""
     folder = tmp_path_factory.mktemp("configured")
-    (folder / "Pulumi.yaml").write_text(
-        "name: configured\nruntime: {name: python, options: {virtualenv: .venv}}\n"
-    )
-    (folder / ".venv").symlink_to(ROOT / ".venv")
+    write_project(folder, {"name": "configured"})
     shutil.copy(PROGRAMS / "common.py", folder / "common.py")
     shutil.copy(PROGRAMS / "tag_image.py", folder / "__main__.py")
     (folder / "rendered").mkdir()

@@ -6,10 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from rehearsal.recording_providers import plugins
-from tests.cli.engine import ROOT, Engine, Said
+from tests.cli.engine import Engine, Said, write_project
 from tests.cli.recorded import POLICIES, refusals
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -54,14 +53,7 @@ def test_a_program_for_a_cloud_is_judged_by_its_resources(
 ) -> None:
     shutil.copy(PROGRAMS / "clouds" / "parts.py", tmp_path / "parts.py")
     shutil.copy(PROGRAMS / "clouds" / f"{program}.py", tmp_path / "__main__.py")
-    (tmp_path / ".venv").symlink_to(ROOT / ".venv")
-    runtime = {"name": "python", "options": {"virtualenv": ".venv"}}
-    project = {
-        "name": "somebody",
-        "runtime": runtime,
-        "plugins": {"providers": plugins(tmp_path / "providers")},
-    }
-    (tmp_path / "Pulumi.yaml").write_text(yaml.safe_dump(project))
+    write_project(tmp_path, {"name": "somebody"}, plugins={"providers": plugins(tmp_path / "providers")})
     stack = program.replace("_", "-")
     engine.run(tmp_path, "stack", "init", stack)
     judge(engine.run(tmp_path, "preview", "--stack", stack, *POLICIES), *CLOUDS[program])

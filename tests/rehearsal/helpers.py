@@ -17,6 +17,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from rehearsal.api import api_client, core
+from tests.cli.engine import write_project
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NAMESPACE = "ml-batch"
@@ -41,10 +42,11 @@ class Project:
     def __init__(self, folder: Path, shell: dict[str, str]) -> None:
         self.folder = folder
         self.shell = shell
-        for name in ("components", "policies", "rehearsal", ".venv"):
+        for name in ("components", "policies", "rehearsal"):
             (folder / name).symlink_to(ROOT / name)
-        for name in ("Pulumi.yaml", "Pulumi.dev.yaml", "__main__.py"):
+        for name in ("Pulumi.dev.yaml", "__main__.py"):
             shutil.copy(ROOT / name, folder / name)
+        write_project(folder)
         self.original = yaml.safe_load((folder / "Pulumi.dev.yaml").read_text())
 
     def configure(self, change: Callable[[dict[str, Any]], None] = lambda config: None) -> None:
