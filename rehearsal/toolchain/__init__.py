@@ -121,7 +121,8 @@ def _write_shims(bundle: Path) -> None:
         bundle / "pulumi-language-python", f'exec "{sys.executable}" -u "{host}" --executor="{executor}" "$@"'
     )
     # The engine runs it in the program's folder, so that the program's own modules can be imported.
-    _write_script(bundle / "pulumi-resource-pulumi-python", f'exec "{sys.executable}" -u -m pulumi.dynamic "$@"')
+    provider = SHIMS / "dynamic_provider.py"
+    _write_script(bundle / "pulumi-resource-pulumi-python", f'exec "{sys.executable}" -u "{provider}" "$@"')
 
 
 def _install_provider(pulumi_home: Path) -> None:

@@ -1,10 +1,11 @@
-"""The dynamic resources as the engine really runs them: `python -m pulumi.dynamic`, spoken to over gRPC."""
+"""The dynamic resources as the engine really runs them, spoken to over gRPC: by the official plugin and by ours."""
 
 from __future__ import annotations
 
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 from components.cluster_resources.gpu_readiness import GpuReadinessProvider
 from components.cluster_resources.job_removal import JobRemovalProvider
 from components.cluster_resources.node_pool_membership import NodePoolMembershipProvider
+from rehearsal.toolchain import SHIMS
 
 ROOT = Path(__file__).resolve().parents[3]
 POOL: dict[str, Any] = {
@@ -60,10 +62,14 @@ REMOVAL: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Any]:
+SHIM = SHIMS / "dynamic_provider.py"
+WAYS = {"official": ["-m", "pulumi.dynamic"], "ours": [str(SHIM)]}
+
+
+@pytest.fixture(scope="module", params=WAYS.values(), ids=WAYS)
+def provider(request: pytest.FixtureRequest) -> Iterator[Any]:
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "pulumi.dynamic"],
+        [sys.executable, "-u", *request.param],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -123,3 +129,30 @@ def test_a_readiness_with_unknown_nodes_would_wait_again(provider: Any) -> None:
         )
     )
     assert diff.changes == provider_pb2.DiffResponse.DIFF_SOME and not diff.replaces
+
+
+def is_running(process: int) -> bool:
+    """False too for one that has ended and that nobody has waited for: it has no command line any more."""
+    try:
+        return bool(Path(f"/proc/{process}/cmdline").read_bytes())
+    except OSError:
+        return False
+
+
+def test_it_ends_with_an_engine_that_was_killed() -> None:
+    # The shell stands for the engine: it starts the plugin, is killed, and says nothing to it.
+    engine = subprocess.Popen(
+        ["/bin/sh", "-c", '"$0" -u "$1" & echo $!; wait', sys.executable, str(SHIM)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert engine.stdout is not None
+    plugin = int(engine.stdout.readline())
+    assert int(engine.stdout.readline()) > 0, "its port: it serves"
+    engine.kill()
+    engine.wait()
+    until = time.monotonic() + 30
+    while is_running(plugin):
+        assert time.monotonic() < until, "the plugin outlives its engine"
+        time.sleep(0.1)
