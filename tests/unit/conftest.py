@@ -2,5 +2,5 @@
 
 from hypothesis import settings
 
-settings.register_profile("quick", max_examples=40)
+settings.register_profile("quick", max_examples=25)
 settings.load_profile("quick")
