@@ -15,7 +15,7 @@ from rehearsal.errors import RehearsalError
 from rehearsal.progress import Progress
 from rehearsal.state import cache_dir, read_json, write_atomically
 from rehearsal.toolchain import find, release
-from rehearsal.toolchain.programs import Program
+from rehearsal.toolchain.programs import HARDLY_RUN, Program
 
 MODULES = Path(__file__).with_name("modules")
 OLDEST_GO = (1, 26, 6)
@@ -53,7 +53,7 @@ def build(program: Program, target: Path, progress: Progress) -> None:
                     write_atomically(timings, json.dumps({**known, program.name: round(step.elapsed)}))
 
 
-def _compiler_flags(program: Program) -> list[str]:
+def _compiler_flags() -> list[str]:
     """What makes compiling cheaper and changes nothing that is seen.
 
     The linker drops debugging information (-w), so the compiler need not write it: that is 5 % of etcd's compile time and
@@ -61,7 +61,7 @@ def _compiler_flags(program: Program) -> list[str]:
     a quarter to two fifths of the time of such packages.
     """
     plain = "-dwarf=false"
-    return [f"-gcflags=all={plain}", *(f"-gcflags={pattern}={plain} -l" for pattern in program.hardly_run)]
+    return [f"-gcflags=all={plain}", *(f"-gcflags={pattern}={plain} -l" for pattern in HARDLY_RUN)]
 
 
 def _build(program: Program, target: Path, go: Path) -> None:
@@ -92,7 +92,7 @@ def _build(program: Program, target: Path, go: Path) -> None:
                 launcher.chmod(0o755)
         partial = Path(scratch) / "built"
         flags = " ".join(("-s", "-w", *program.flags))
-        command = ["build", "-trimpath", "-buildvcs=false", *_compiler_flags(program), f"-ldflags={flags}"]
+        command = ["build", "-trimpath", "-buildvcs=false", *_compiler_flags(), f"-ldflags={flags}"]
         _go(go, [*command, "-o", str(partial), program.package], folder, environment, program)
         whole = target.with_name(f".{target.name}.partial")
         shutil.copyfile(partial, whole)

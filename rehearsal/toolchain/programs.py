@@ -25,8 +25,22 @@ _KUBERNETES_FLAGS = tuple(
 _CONTAINERD_FLAGS = (f"-X github.com/containerd/containerd/v2/version.Version={CONTAINERD}",)
 _PULUMI_FLAGS = (f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version={PULUMI}",)
 _PROVIDER_FLAGS = (f"-X github.com/pulumi/pulumi-kubernetes/provider/v4/pkg/version.Version={PROVIDER.lstrip('v')}",)
-# A client for every kind of object that Kubernetes has.
-_CLIENT = tuple(f"k8s.io/client-go/{part}/..." for part in ("applyconfigurations", "informers", "kubernetes", "listers"))
+# Packages that nothing here calls much: API types and clients that a generator wrote, clients of clouds that no rehearsal
+# asks. One list for all programs, so that what two of them have in common is compiled once.
+HARDLY_RUN = (
+    "cloud.google.com/go/...",
+    "github.com/Azure/...",
+    "github.com/aws/...",
+    "github.com/pulumi/pulumi-kubernetes/sdk/v4/...",
+    "google.golang.org/api/...",
+    "google.golang.org/genproto/...",
+    "k8s.io/client-go/applyconfigurations/...",
+    "k8s.io/client-go/informers/...",
+    "k8s.io/client-go/kubernetes/...",
+    "k8s.io/client-go/listers/...",
+    "k8s.io/kubernetes/pkg/apis/...",
+    "k8s.io/kubernetes/pkg/generated/...",
+)
 
 
 @dataclass(frozen=True)
@@ -38,8 +52,7 @@ class Program:
     them, so the first of a module pays for what they share.
     `fits` is the range of versions accepted from PATH: `minor` (same major and minor) or `major` (same major, not older).
     `copied` names files of the pinned module `copied_from` that the build needs beside the module's own; `kept` names folders
-    of it that stay beside the program, such as its Helm chart. `hardly_run` is patterns of packages that nothing here calls much:
-    API types and clients that a generator wrote, clients of clouds that no rehearsal asks.
+    of it that stay beside the program, such as its Helm chart.
     """
 
     name: str
@@ -53,15 +66,13 @@ class Program:
     copied_from: str = ""
     copied: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    hardly_run: tuple[str, ...] = ()
 
 
 def _kubernetes(name: str, seconds: int, version_command: tuple[str, ...] = ("--version",)) -> Program:
     package = f"k8s.io/kubernetes/cmd/{name}"
     return Program(
-        name, KUBERNETES, "kubernetes", package, seconds, _KUBERNETES_FLAGS, version_command=version_command,
-        hardly_run=(*_CLIENT, "k8s.io/kubernetes/pkg/apis/...", "k8s.io/kubernetes/pkg/generated/..."),
-    )  # fmt: skip
+        name, KUBERNETES, "kubernetes", package, seconds, _KUBERNETES_FLAGS, version_command=version_command
+    )
 
 
 def _containerd(name: str, seconds: int) -> Program:
@@ -87,19 +98,10 @@ PROGRAMS = {
         _kubernetes("kube-controller-manager", 141),
         _kubernetes("kube-apiserver", 414),
         _kubernetes("kubectl", 60, ("version", "--client")),
-        Program(
-            "coredns", COREDNS, "coredns", ".", 60, version_command=("-version",), hardly_run=_CLIENT,
-        ),
+        Program("coredns", COREDNS, "coredns", ".", 60, version_command=("-version",)),
         Program(
             "pulumi", PULUMI, "pulumi", "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi", 305, _PULUMI_FLAGS, fits="major",
             version_command=("version",), copied_from="github.com/pulumi/pulumi/sdk/v3",
-            hardly_run=(
-                "cloud.google.com/go/...",
-                "github.com/Azure/...",
-                "github.com/aws/...",
-                "google.golang.org/api/...",
-                "google.golang.org/genproto/...",
-            ),
         ),
         Program(
             "pulumi-resource-kubernetes", PROVIDER, "pulumi-resource-kubernetes", ".", 650, _PROVIDER_FLAGS,
@@ -109,7 +111,6 @@ PROGRAMS = {
                 "cmd/pulumi-resource-kubernetes/schema.json",
                 "cmd/pulumi-resource-kubernetes/terraform-mapping.json",
             ),
-            hardly_run=(*_CLIENT, "github.com/pulumi/pulumi-kubernetes/sdk/v4/..."),
         ),
         # The language host of YAML programs, which the policy pack's tests run. It is not on PATH anywhere: pulumi bundles it.
         Program(
@@ -119,7 +120,7 @@ PROGRAMS = {
         # Runs in an image of its own, never on this machine, so one from PATH is of no use.
         Program(
             "jobset", JOBSET, "jobset", "sigs.k8s.io/jobset", 145, version_command=(), copied_from="sigs.k8s.io/jobset",
-            kept=("charts/jobset",), hardly_run=_CLIENT,
+            kept=("charts/jobset",),
         ),
     )
 }  # fmt: skip
