@@ -40,6 +40,10 @@ _BUILT_IN_GROUPS = frozenset(
         "settings.k8s.io", "storage.k8s.io", "storagemigration.k8s.io",
     }
 )  # fmt: skip
+# The groups of policy engines: what looks like a Pod there is a pattern or a patch of other people's Pods.
+_POLICY_ENGINES = re.compile(
+    r"kubernetes:((policies\.)?kyverno\.io|[\w.]*\.gatekeeper\.sh|policies\.kubewarden\.io)/"
+)
 # Below these keys an unknown value may hide a Pod; elsewhere it is a detail of some other object.
 _MAY_HIDE_PODS = frozenset({"spec", "template", "jobTemplate", "replicatedJobs", "containers"})
 
@@ -163,9 +167,9 @@ def note_if_gpu_is_hidden(workload: Workload) -> None:
 @cache
 def may_have_pods(type_: str) -> bool:
     """Whether a resource of this type can describe Pods: the built-in kinds that do, and any custom
-    resource.
+    resource but a policy.
     """
-    if not type_.startswith("kubernetes:"):
+    if not type_.startswith("kubernetes:") or _POLICY_ENGINES.match(type_):
         return False
     kind = type_.rsplit(":", 1)[-1].removesuffix("Patch").removesuffix("List")
     return kind in _TEMPLATES or not _is_built_in(type_)
@@ -178,7 +182,7 @@ def _is_built_in(type_: str) -> bool:
 def workloads(resource: Resource) -> list[Workload]:
     """Every Pod template of a resource: of the built-in kinds, of lists, and of any custom resource."""
     kind = resource.kind
-    if not resource.type.startswith("kubernetes:"):
+    if not resource.type.startswith("kubernetes:") or _POLICY_ENGINES.match(resource.type):
         return []
     if kind.endswith("Patch") and kind.removesuffix("Patch") in _TEMPLATES:
         # Server-side apply of a part of an object: what it does not say is not missing.
