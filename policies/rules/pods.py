@@ -47,8 +47,14 @@ _POLICY_ENGINES = re.compile(
 # Below these keys an unknown value may hide a Pod; elsewhere it is a detail of some other object.
 _MAY_HIDE_PODS = frozenset({"spec", "template", "jobTemplate", "replicatedJobs", "containers"})
 
-# Extended resources that are GPUs or slices of one: MIG slices and time-sliced ones have names of their own.
-_GPU = re.compile(r"nvidia\.com/(gpu|mig-|pgpu|vgpu)[\w.\-]*|amd\.com/gpu[\w.\-]*|gpu\.intel\.com/[\w.\-]+")
+# Extended resources that are GPUs or slices of one: MIG slices and time-sliced ones have names of their own,
+# and so have whole GPUs for virtual machines (nvidia.com/GH100_H100L_94GB) and other schedulers' shares.
+_GPU = re.compile(
+    r"nvidia\.com/((gpu|mig-|pgpu|vgpu)[\w.\-]*|[A-Z]{2}\d{3}\w*|(GRID|NVIDIA)_[\w\-]+)"
+    r"|amd\.com/gpu[\w.\-]*|gpu\.intel\.com/[\w.\-]+|volcano\.sh/v?gpu-[\w\-]+|aliyun\.com/gpu-[\w\-]+"
+)
+# KAI Scheduler and Run:ai give a part of a GPU to a Pod that asks by annotation, and sets no resources.
+_GPU_ANNOTATIONS = ("gpu-fraction", "gpu-memory")
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,7 @@ class Workload:
     title: str
     namespace: View
     labels: tuple[View, ...]
+    annotations: tuple[View, ...]
     owners: tuple[View, ...]
     spec: View
     claim_templates: View
@@ -118,8 +125,10 @@ def asks_for_gpu(workload: Workload) -> bool | None:
                 return True
             hidden = hidden or unknown or view.unknown
     claims = workload.spec["resourceClaims"]
-    if claims.peek_elements():
+    annotated = {key for annotations in workload.annotations for key in annotations.peek_keys()}
+    if claims.peek_elements() or annotated.intersection(_GPU_ANNOTATIONS):
         return True
+    hidden = hidden or any(annotations.unknown for annotations in workload.annotations)
     return None if hidden or claims.unknown else False
 
 
@@ -150,12 +159,15 @@ def in_scope(workload: Workload) -> bool:
 
 
 def note_hidden_resources(workload: Workload) -> None:
-    """Notes what of the Pod's amounts and claims is not known yet."""
+    """Notes what of the Pod's amounts, claims and annotations is not known yet."""
     for group in ("containers", "initContainers"):
         for view in workload.spec[group].elements():
             for section in ("limits", "requests"):
                 view["resources"][section].value()
     workload.spec["resourceClaims"].value()
+    for each in workload.annotations:
+        if each.unknown:
+            each.note()
 
 
 def note_if_gpu_is_hidden(workload: Workload) -> None:
@@ -224,6 +236,7 @@ def workload_of(
         title=title,
         namespace=root["metadata"]["namespace"],
         labels=tuple(m["labels"] for m in metadata),
+        annotations=tuple(m["annotations"] for m in metadata),
         owners=tuple(m["ownerReferences"] for m in metadata),
         spec=spec,
         claim_templates=root["spec"]["volumeClaimTemplates"],
