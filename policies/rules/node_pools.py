@@ -31,9 +31,9 @@ _AWS_GPU = re.compile(r"(p|gr?)\d[a-z]*(-\w+)?")
 _AWS_NO_NVIDIA = frozenset({"g4ad"})
 # Machine types that have their GPUs built in. Source: Google Cloud, "GPU machine types".
 _GCP_GPU = re.compile(r"(a2|a3|a4|a4x|g2|g4)-")
-# N-series sizes; NVv4 and NG are AMD's, and so is the MI300X. Source: Azure, "GPU - accelerated VM sizes".
+# N-series sizes; NVv4, NVv5 with V710, NG and MI300X are AMD's. Source: Azure, "GPU - accelerated VM sizes".
 _AZURE_GPU = re.compile(r"standard_n[cdv]", re.IGNORECASE)
-_AZURE_NO_NVIDIA = re.compile(r"standard_nv\w*as_v4|mi300", re.IGNORECASE)
+_AZURE_NO_NVIDIA = re.compile(r"standard_nv\w*as_v4|_v710_|mi300", re.IGNORECASE)
 
 _UNSPECIFIED = "GPU_DRIVER_VERSION_UNSPECIFIED"
 _INSTALLED = {"DEFAULT": "default", "LATEST": "latest"}
@@ -240,8 +240,8 @@ def _inside_gke_cluster(r: Resource) -> Iterator[NodePool]:
 
 
 def _of_gke(r: Resource, title: str, name: str, config: View, cluster: str) -> Iterator[NodePool]:
-    # An unknown configuration may be one of GPUs.
-    accelerators = config["guestAccelerators"].elements()
+    # An unknown configuration may be one of GPUs. A count of 0 is how a pool is told to have none.
+    accelerators = [each for each in config["guestAccelerators"].elements() if each["count"].peek() != 0]
     machine = config["machineType"].peek_text() or ""
     if not accelerators and not _GCP_GPU.match(machine):
         return
@@ -309,6 +309,8 @@ def _of_aks(r: Resource) -> Iterator[NodePool]:
 
 def _aks_pool(r: Resource, title: str, name: str, pool: View, cluster: str) -> Iterator[NodePool]:
     size = pool["vmSize"].text() or ""
+    if (pool["osType"].peek_text() or "").lower() == "windows":
+        return  # none of the table's owners runs there
     if not _AZURE_GPU.match(size) or _AZURE_NO_NVIDIA.search(size):
         return
     profile = pool["gpuProfile"]
