@@ -35,6 +35,7 @@ _GCP_GPU = re.compile(r"(a2|a3|a4|a4x|g2|g4)-")
 _AZURE_GPU = re.compile(r"standard_n[cdv]", re.IGNORECASE)
 _AZURE_NO_NVIDIA = re.compile(r"standard_nv\w*as_v4|_v710_|mi300", re.IGNORECASE)
 
+_AKS_SPOT = "kubernetes.azure.com/scalesetpriority"
 _UNSPECIFIED = "GPU_DRIVER_VERSION_UNSPECIFIED"
 _INSTALLED = {"DEFAULT": "default", "LATEST": "latest"}
 NO_DEVICE_PLUGIN_LABEL = "gke-no-default-nvidia-gpu-device-plugin"
@@ -317,6 +318,10 @@ def _aks_pool(r: Resource, title: str, name: str, pool: View, cluster: str) -> I
     switch = profile["driver"] if profile.exists else pool["gpuDriver"]
     mode = profile["nvidia"]["managementMode"]
     taints = pool["nodeTaints"]
+    priority = pool["scaleSetPriority"] if pool["scaleSetPriority"].exists else pool["priority"]
+    spot = (priority.peek_text() or "").lower() == "spot"
+    # AKS adds this taint by itself. Source: AKS documentation, "Add an Azure Spot node pool".
+    own = [Taint(_AKS_SPOT, View("spot"), "NoSchedule")] if spot else []
     yield NodePool(
         platform="aks",
         resource=r,
@@ -325,10 +330,12 @@ def _aks_pool(r: Resource, title: str, name: str, pool: View, cluster: str) -> I
         cloud_cluster=cluster,
         driver=switch.peek_text() or "Install",
         driver_is_default=not switch.exists,
-        labels=_labels(pool["nodeLabels"], {"kubernetes.azure.com/agentpool": name}),
-        taints=tuple(_written_taints(taints)),
+        labels=_labels(
+            pool["nodeLabels"], {"kubernetes.azure.com/agentpool": name, _AKS_SPOT: "spot" if spot else ""}
+        ),
+        taints=(*own, *(t for t in _written_taints(taints) if not (own and t.key == _AKS_SPOT))),
         hidden=tuple(v for v in (switch, mode) if v.unknown),
-        hidden_taints=tuple(_hidden_taints(taints)),
+        hidden_taints=(*_hidden_taints(taints), *([priority] if priority.unknown else [])),
     )
 
 
