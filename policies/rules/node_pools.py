@@ -25,6 +25,7 @@ _AKS_POOL = re.compile(
 _AKS_CLUSTER = re.compile(r"azure-native:containerservice(/\w+)?:ManagedCluster")
 _KARPENTER_POOL = re.compile(r"kubernetes:karpenter\.sh/\w+:NodePool")
 _KARPENTER_CLASS = re.compile(r"kubernetes:karpenter\.k8s\.aws/\w+:EC2NodeClass")
+_KARPENTER_IMAGES = {"al2023": "AL2023_x86_64_NVIDIA", "bottlerocket": "BOTTLEROCKET_x86_64_NVIDIA"}
 
 # Families with NVIDIA GPUs; g4ad has AMD's. Source: AWS, "Amazon EC2 accelerated computing instances".
 _AWS_GPU = re.compile(r"(p|gr?)\d[a-z]*(-\w+)?")
@@ -343,17 +344,12 @@ def _of_karpenter(r: Resource, resources: Sequence[Resource]) -> Iterator[NodePo
     spec = r.props["spec"]["template"]["spec"]
     if not any(_asks_for_nvidia(need) for need in spec["requirements"].elements()):
         return
-    name = spec["nodeClassRef"]["name"].peek_text()
-    node_class = next(
-        (
-            c
-            for c in resources
-            if _KARPENTER_CLASS.fullmatch(c.type)
-            and c.cluster == r.cluster
-            and c.props["metadata"]["name"].peek_text() == name
-        ),
-        None,
-    )
+    name = spec["nodeClassRef"]["name"].text()
+    classes = [c for c in resources if c.cluster == r.cluster and _KARPENTER_CLASS.fullmatch(c.type)]
+    node_class = next((c for c in classes if c.props["metadata"]["name"].peek_text() == name), None)
+    if name and node_class is None:
+        for each in classes:
+            each.props["metadata"]["name"].value()
     taints = spec["taints"]
     # The nodes of EKS Auto Mode are Bottlerocket's, with driver, toolkit and device plugin. Source:
     # Amazon EKS user guide, "Deploy an accelerated workload" (EKS Auto Mode).
@@ -395,17 +391,20 @@ def _asks_for_nvidia(need: View) -> bool:
 
 
 def _karpenter_image(node_class: Resource) -> str:
-    """The AMI type that Karpenter takes for instances with NVIDIA GPUs, by the alias of the class.
+    """The AMI type that Karpenter takes for instances with NVIDIA GPUs, by the alias of the class, or by its
+    family where it selects no image (v1beta1).
 
     Source: Karpenter documentation, NodeClasses, "spec.amiSelectorTerms".
     """
-    for term in node_class.props["spec"]["amiSelectorTerms"].peek_elements():
-        alias = term["alias"].peek_text() or ""
-        if alias.startswith("al2023@"):
-            return "AL2023_x86_64_NVIDIA"
-        if alias.startswith("bottlerocket@"):
-            return "BOTTLEROCKET_x86_64_NVIDIA"
-    return ""
+    spec = node_class.props["spec"]
+    terms = spec["amiSelectorTerms"]
+    for term in terms.elements():
+        family = (term["alias"].text() or "").partition("@")[0].lower()
+        if family in _KARPENTER_IMAGES:
+            return _KARPENTER_IMAGES[family]
+    if terms.peek_elements() or terms.unknown:
+        return ""
+    return _KARPENTER_IMAGES.get((spec["amiFamily"].text() or "").lower(), "")
 
 
 def _labels(declared: View, more: Mapping[str, str]) -> dict[str, View]:
