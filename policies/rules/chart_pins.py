@@ -35,6 +35,7 @@ _GPU_STACK = (
 # A folder of the program: by a path, or below a folder that is no repository's alias.
 _LOCAL = re.compile(r"[./]|file:|(charts|helm|vendor|deploy)/|[\w\-]+/[\w\-]+/")
 _EXACT = re.compile(r"=?\s*v?\d+\.\d+\.\d+([\-+][\w.\-+]+)?")
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _VERSION_IN_NAME = re.compile(
     r"-v?\d+\.\d+\.\d+[\w.\-+]*\.(tgz|tar\.gz)(\?.*)?$|@sha256:|:v?\d+\.\d+\.\d+[\w.\-]*$"
 )
@@ -58,14 +59,19 @@ def check_pins(resource: Resource, _config: Config) -> Iterator[Violation]:
         version.note()
         return
     text = version.peek_text()
-    if text and _EXACT.fullmatch(text.strip()):
+    if text and (_EXACT.fullmatch(text.strip()) or (_is_in_git(resource) and _COMMIT.fullmatch(text))):
         return
     is_now = f"{key} is '{text}', which takes whatever is newest in a range" if text else f"{key} is not set"
     yield Violation(
         f"{resource.title} of chart '{reference}': {is_now}, so the next `pulumi up` can bring another"
         f" version with other defaults, while runs are under way. Set {key} to one version, such as"
-        " v26.7.0."
+        f" v26.7.0{', or to a commit' if _is_in_git(resource) else ''}."
     )
+
+
+def _is_in_git(resource: Resource) -> bool:
+    """Argo CD takes a chart from a folder of a Git repository too; its revision is a tag or a commit."""
+    return resource.kind == "Application" and not charts.chart_source(resource)["chart"].exists
 
 
 def _is_judged(resource: Resource) -> bool:
