@@ -35,6 +35,7 @@ _GPU_STACK = (
 # A folder of the program: by a path, or below a folder that is no repository's alias.
 _LOCAL = re.compile(r"[./]|file:|(charts|helm|vendor|deploy)/|[\w\-]+/[\w\-]+/")
 _EXACT = re.compile(r"=?\s*v?\d+\.\d+\.\d+([\-+][\w.\-+]+)?")
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _VERSION_IN_NAME = re.compile(
     r"-v?\d+\.\d+\.\d+[\w.\-+]*\.(tgz|tar\.gz)(\?.*)?$|@sha256:|:v?\d+\.\d+\.\d+[\w.\-]*$"
 )
@@ -44,7 +45,9 @@ _CLUSTER_POLICIES = "clusterpolicies.nvidia.com"
 
 def check_pins(resource: Resource, _config: Config) -> Iterator[Violation]:
     """Charts of the GPU stack and of queues, from a repository; a folder of the program is what it is."""
-    if not charts.is_chart(resource):
+    if charts.is_source(resource.type):
+        yield from _check_source(resource)
+    if not charts.is_chart(resource) or charts.by_source(resource):
         return
     key, version = _version(resource)
     if charts.chart_reference(resource).unknown and not _EXACT.fullmatch(version.peek_text() or ""):
@@ -58,14 +61,42 @@ def check_pins(resource: Resource, _config: Config) -> Iterator[Violation]:
         version.note()
         return
     text = version.peek_text()
-    if text and _EXACT.fullmatch(text.strip()):
+    if text and (_EXACT.fullmatch(text.strip()) or (_is_in_git(resource) and _COMMIT.fullmatch(text))):
         return
     is_now = f"{key} is '{text}', which takes whatever is newest in a range" if text else f"{key} is not set"
     yield Violation(
         f"{resource.title} of chart '{reference}': {is_now}, so the next `pulumi up` can bring another"
         f" version with other defaults, while runs are under way. Set {key} to one version, such as"
-        " v26.7.0."
+        f" v26.7.0{', or to a commit' if _is_in_git(resource) else ''}."
     )
+
+
+def _check_source(resource: Resource) -> Iterator[Violation]:
+    """Flux's OCIRepository: its digest wins over a range, and that over a tag, which is latest by default."""
+    url, ref = resource.props["spec"]["url"], resource.props["spec"]["ref"]
+    if ref["digest"].exists and not ref.unknown:
+        return
+    key = "semver" if ref["semver"].exists else "tag"
+    text = ref[key].peek_text()
+    if text and _EXACT.fullmatch(text.strip()):
+        return
+    name = charts.base_name(url.text() or "")
+    if url.unknown or not (name in _GPU_STACK or charts.is_operator_name(name)):
+        return
+    if ref[key].unknown:
+        ref[key].note()
+        return
+    is_now = f"ref.{key} is '{text}'" if text else "ref.tag is not set, which means latest"
+    yield Violation(
+        f"{resource.title} of chart '{url.peek()}': {is_now}, so that another version with other defaults"
+        " can come by itself, while runs are under way. Set ref.tag to one version, such as v26.7.0, or"
+        " ref.digest."
+    )
+
+
+def _is_in_git(resource: Resource) -> bool:
+    """Argo CD takes a chart from a folder of a Git repository too; its revision is a tag or a commit."""
+    return resource.kind == "Application" and not charts.chart_source(resource)["chart"].exists
 
 
 def _is_judged(resource: Resource) -> bool:
@@ -125,7 +156,7 @@ CHART_PINNED = resource_policy(
     severity=Severity.MEDIUM,
     remediation="Set the chart's version to one version in full (v26.7.0), no range and not the newest.",
     check=check_pins,
-    wants=charts.may_be_chart,
+    wants=lambda type_: charts.is_source(type_) or charts.may_be_chart(type_),
 )
 
 CRDS_FOLLOW_CHART = stack_policy(

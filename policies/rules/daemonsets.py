@@ -31,8 +31,9 @@ _OTHER_PROGRAMS = re.compile(
     r"gpu-feature-discovery|mps-control-daemon|config-manager|nfd-(master|gc|topology-updater)"
 )
 _OTHER_NAMES = re.compile(r"mps-control|feature-discovery-(master|gc|topology)|gpu-feature-discovery")
-# Plugins of NVIDIA's network cards and of virtual machines advertise other resources.
-_OTHER_PLUGINS = re.compile(r"rdma|sriov|mofed|mellanox|kubevirt|sandbox")
+# Plugins of NVIDIA's network cards and of virtual machines advertise other resources, and AMD's plugin, whose
+# image has the name of NVIDIA's (rocm/k8s-device-plugin), other GPUs.
+_OTHER_PLUGINS = re.compile(r"rdma|sriov|mofed|mellanox|kubevirt|sandbox|rocm|(^|[/\-])amd(gpu)?[/\-]")
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ def claims(resource: Resource) -> list[Claim]:
                     found[layer] = Claim(layer)
         for container in containers:
             for claim in _claims_of_image(container, plugs_in):
+                if claim.layer == "devicePlugin" and _OTHER_PLUGINS.search(name):
+                    continue
                 if claim.unknown is None or claim.layer not in found:
                     found[claim.layer] = claim
     return list(found.values())
@@ -86,10 +89,11 @@ def _claims_of_image(container: Container, plugs_in: bool) -> list[Claim]:
     words = [w.peek_text() or "" for part in ("command", "args") for w in view[part].peek_elements()]
     if any(_OTHER_PROGRAMS.search(word) for word in words):
         return []
-    found = [Claim(layer) for layer, pattern in _IMAGES.items() if pattern.search(name)]
-    if plugs_in and "nvidia" in name and _OTHER_PLUGINS.search(name) is None:
-        found.append(Claim("devicePlugin"))
-    return found
+    layers = [layer for layer, pattern in _IMAGES.items() if pattern.search(name)]
+    if plugs_in and "nvidia" in name:
+        layers.append("devicePlugin")
+    other = _OTHER_PLUGINS.search(name) is not None
+    return [Claim(layer) for layer in layers if not (other and layer == "devicePlugin")]
 
 
 def _mounts_device_plugins(spec: View) -> bool:

@@ -25,16 +25,18 @@ _AKS_POOL = re.compile(
 _AKS_CLUSTER = re.compile(r"azure-native:containerservice(/\w+)?:ManagedCluster")
 _KARPENTER_POOL = re.compile(r"kubernetes:karpenter\.sh/\w+:NodePool")
 _KARPENTER_CLASS = re.compile(r"kubernetes:karpenter\.k8s\.aws/\w+:EC2NodeClass")
+_KARPENTER_IMAGES = {"al2023": "AL2023_x86_64_NVIDIA", "bottlerocket": "BOTTLEROCKET_x86_64_NVIDIA"}
 
 # Families with NVIDIA GPUs; g4ad has AMD's. Source: AWS, "Amazon EC2 accelerated computing instances".
 _AWS_GPU = re.compile(r"(p|gr?)\d[a-z]*(-\w+)?")
 _AWS_NO_NVIDIA = frozenset({"g4ad"})
 # Machine types that have their GPUs built in. Source: Google Cloud, "GPU machine types".
 _GCP_GPU = re.compile(r"(a2|a3|a4|a4x|g2|g4)-")
-# N-series sizes; NVv4 and NG are AMD's, and so is the MI300X. Source: Azure, "GPU - accelerated VM sizes".
+# N-series sizes; NVv4, NVv5 with V710, NG and MI300X are AMD's. Source: Azure, "GPU - accelerated VM sizes".
 _AZURE_GPU = re.compile(r"standard_n[cdv]", re.IGNORECASE)
-_AZURE_NO_NVIDIA = re.compile(r"standard_nv\w*as_v4|mi300", re.IGNORECASE)
+_AZURE_NO_NVIDIA = re.compile(r"standard_nv\w*as_v4|_v710_|mi300", re.IGNORECASE)
 
+_AKS_SPOT = "kubernetes.azure.com/scalesetpriority"
 _UNSPECIFIED = "GPU_DRIVER_VERSION_UNSPECIFIED"
 _INSTALLED = {"DEFAULT": "default", "LATEST": "latest"}
 NO_DEVICE_PLUGIN_LABEL = "gke-no-default-nvidia-gpu-device-plugin"
@@ -240,8 +242,8 @@ def _inside_gke_cluster(r: Resource) -> Iterator[NodePool]:
 
 
 def _of_gke(r: Resource, title: str, name: str, config: View, cluster: str) -> Iterator[NodePool]:
-    # An unknown configuration may be one of GPUs.
-    accelerators = config["guestAccelerators"].elements()
+    # An unknown configuration may be one of GPUs. A count of 0 is how a pool is told to have none.
+    accelerators = [each for each in config["guestAccelerators"].elements() if each["count"].peek() != 0]
     machine = config["machineType"].peek_text() or ""
     if not accelerators and not _GCP_GPU.match(machine):
         return
@@ -309,12 +311,18 @@ def _of_aks(r: Resource) -> Iterator[NodePool]:
 
 def _aks_pool(r: Resource, title: str, name: str, pool: View, cluster: str) -> Iterator[NodePool]:
     size = pool["vmSize"].text() or ""
+    if (pool["osType"].peek_text() or "").lower() == "windows":
+        return  # none of the table's owners runs there
     if not _AZURE_GPU.match(size) or _AZURE_NO_NVIDIA.search(size):
         return
     profile = pool["gpuProfile"]
     switch = profile["driver"] if profile.exists else pool["gpuDriver"]
     mode = profile["nvidia"]["managementMode"]
     taints = pool["nodeTaints"]
+    priority = pool["scaleSetPriority"] if pool["scaleSetPriority"].exists else pool["priority"]
+    spot = (priority.peek_text() or "").lower() == "spot"
+    # AKS adds this taint by itself. Source: AKS documentation, "Add an Azure Spot node pool".
+    own = [Taint(_AKS_SPOT, View("spot"), "NoSchedule")] if spot else []
     yield NodePool(
         platform="aks",
         resource=r,
@@ -323,10 +331,12 @@ def _aks_pool(r: Resource, title: str, name: str, pool: View, cluster: str) -> I
         cloud_cluster=cluster,
         driver=switch.peek_text() or "Install",
         driver_is_default=not switch.exists,
-        labels=_labels(pool["nodeLabels"], {"kubernetes.azure.com/agentpool": name}),
-        taints=tuple(_written_taints(taints)),
+        labels=_labels(
+            pool["nodeLabels"], {"kubernetes.azure.com/agentpool": name, _AKS_SPOT: "spot" if spot else ""}
+        ),
+        taints=(*own, *(t for t in _written_taints(taints) if not (own and t.key == _AKS_SPOT))),
         hidden=tuple(v for v in (switch, mode) if v.unknown),
-        hidden_taints=tuple(_hidden_taints(taints)),
+        hidden_taints=(*_hidden_taints(taints), *([priority] if priority.unknown else [])),
     )
 
 
@@ -334,17 +344,12 @@ def _of_karpenter(r: Resource, resources: Sequence[Resource]) -> Iterator[NodePo
     spec = r.props["spec"]["template"]["spec"]
     if not any(_asks_for_nvidia(need) for need in spec["requirements"].elements()):
         return
-    name = spec["nodeClassRef"]["name"].peek_text()
-    node_class = next(
-        (
-            c
-            for c in resources
-            if _KARPENTER_CLASS.fullmatch(c.type)
-            and c.cluster == r.cluster
-            and c.props["metadata"]["name"].peek_text() == name
-        ),
-        None,
-    )
+    name = spec["nodeClassRef"]["name"].text()
+    classes = [c for c in resources if c.cluster == r.cluster and _KARPENTER_CLASS.fullmatch(c.type)]
+    node_class = next((c for c in classes if c.props["metadata"]["name"].peek_text() == name), None)
+    if name and node_class is None:
+        for each in classes:
+            each.props["metadata"]["name"].value()
     taints = spec["taints"]
     # The nodes of EKS Auto Mode are Bottlerocket's, with driver, toolkit and device plugin. Source:
     # Amazon EKS user guide, "Deploy an accelerated workload" (EKS Auto Mode).
@@ -377,7 +382,11 @@ def _asks_for_nvidia(need: View) -> bool:
             value.value()
     values = [v.peek_text() or "" for v in need["values"].peek_elements()]
     if key.startswith("karpenter.k8s.aws/instance-gpu-"):
-        return operator in ("Exists", "Gt", "In") and (not key.endswith("manufacturer") or "nvidia" in values)
+        if key.endswith("-name") and operator == "In":
+            return any(value and not value.startswith("radeon") for value in values)
+        return operator in ("Exists", "Gt", "Gte", "In") and (
+            not key.endswith("manufacturer") or "nvidia" in values
+        )
     if operator != "In" or not values:
         return False
     if key in ("karpenter.k8s.aws/instance-family", "node.kubernetes.io/instance-type"):
@@ -386,17 +395,20 @@ def _asks_for_nvidia(need: View) -> bool:
 
 
 def _karpenter_image(node_class: Resource) -> str:
-    """The AMI type that Karpenter takes for instances with NVIDIA GPUs, by the alias of the class.
+    """The AMI type that Karpenter takes for instances with NVIDIA GPUs, by the alias of the class, or by its
+    family where it selects no image (v1beta1).
 
     Source: Karpenter documentation, NodeClasses, "spec.amiSelectorTerms".
     """
-    for term in node_class.props["spec"]["amiSelectorTerms"].peek_elements():
-        alias = term["alias"].peek_text() or ""
-        if alias.startswith("al2023@"):
-            return "AL2023_x86_64_NVIDIA"
-        if alias.startswith("bottlerocket@"):
-            return "BOTTLEROCKET_x86_64_NVIDIA"
-    return ""
+    spec = node_class.props["spec"]
+    terms = spec["amiSelectorTerms"]
+    for term in terms.elements():
+        family = (term["alias"].text() or "").partition("@")[0].lower()
+        if family in _KARPENTER_IMAGES:
+            return _KARPENTER_IMAGES[family]
+    if terms.peek_elements() or terms.unknown:
+        return ""
+    return _KARPENTER_IMAGES.get((spec["amiFamily"].text() or "").lower(), "")
 
 
 def _labels(declared: View, more: Mapping[str, str]) -> dict[str, View]:

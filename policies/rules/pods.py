@@ -10,7 +10,7 @@ from functools import cache
 
 from rules.engine import Resource
 from rules.quantity import parse
-from rules.views import View
+from rules.views import UNKNOWN, View
 
 PART_OF_LABEL = "app.kubernetes.io/part-of"
 PART_OF_VALUE = "holdfast"
@@ -40,11 +40,26 @@ _BUILT_IN_GROUPS = frozenset(
         "settings.k8s.io", "storage.k8s.io", "storagemigration.k8s.io",
     }
 )  # fmt: skip
+# The groups of policy engines: what looks like a Pod there is a pattern or a patch of other people's Pods.
+_POLICY_ENGINES = re.compile(
+    r"kubernetes:((policies\.)?kyverno\.io|[\w.]*\.gatekeeper\.sh|policies\.kubewarden\.io)/"
+)
+# Where custom resources say what a container asks for without a list of containers.
+_IN_SHORT = ("resources", "resourcesPerNode", "computeResources")
 # Below these keys an unknown value may hide a Pod; elsewhere it is a detail of some other object.
-_MAY_HIDE_PODS = frozenset({"spec", "template", "jobTemplate", "replicatedJobs", "containers"})
+_MAY_HIDE_PODS = frozenset(
+    {"spec", "template", "templates", "jobTemplate", "replicatedJobs", "steps", "container", "containers"}
+    | {*_IN_SHORT}
+)
 
-# Extended resources that are GPUs or slices of one: MIG slices and time-sliced ones have names of their own.
-_GPU = re.compile(r"nvidia\.com/(gpu|mig-|pgpu|vgpu)[\w.\-]*|amd\.com/gpu[\w.\-]*|gpu\.intel\.com/[\w.\-]+")
+# Extended resources that are GPUs or slices of one: MIG slices and time-sliced ones have names of their own,
+# and so have whole GPUs for virtual machines (nvidia.com/GH100_H100L_94GB) and other schedulers' shares.
+_GPU = re.compile(
+    r"nvidia\.com/((gpu|mig-|pgpu|vgpu)[\w.\-]*|[A-Z]{2}\d{3}\w*|(GRID|NVIDIA)_[\w\-]+)"
+    r"|amd\.com/gpu[\w.\-]*|gpu\.intel\.com/[\w.\-]+|volcano\.sh/v?gpu-[\w\-]+|aliyun\.com/gpu-[\w\-]+"
+)
+# KAI Scheduler and Run:ai give a part of a GPU to a Pod that asks by annotation, and sets no resources.
+_GPU_ANNOTATIONS = ("gpu-fraction", "gpu-memory")
 
 
 @dataclass(frozen=True)
@@ -64,6 +79,7 @@ class Workload:
     title: str
     namespace: View
     labels: tuple[View, ...]
+    annotations: tuple[View, ...]
     owners: tuple[View, ...]
     spec: View
     claim_templates: View
@@ -114,8 +130,10 @@ def asks_for_gpu(workload: Workload) -> bool | None:
                 return True
             hidden = hidden or unknown or view.unknown
     claims = workload.spec["resourceClaims"]
-    if claims.peek_elements():
+    annotated = {key for annotations in workload.annotations for key in annotations.peek_keys()}
+    if claims.peek_elements() or annotated.intersection(_GPU_ANNOTATIONS):
         return True
+    hidden = hidden or any(annotations.unknown for annotations in workload.annotations)
     return None if hidden or claims.unknown else False
 
 
@@ -146,12 +164,15 @@ def in_scope(workload: Workload) -> bool:
 
 
 def note_hidden_resources(workload: Workload) -> None:
-    """Notes what of the Pod's amounts and claims is not known yet."""
+    """Notes what of the Pod's amounts, claims and annotations is not known yet."""
     for group in ("containers", "initContainers"):
         for view in workload.spec[group].elements():
             for section in ("limits", "requests"):
                 view["resources"][section].value()
     workload.spec["resourceClaims"].value()
+    for each in workload.annotations:
+        if each.unknown:
+            each.note()
 
 
 def note_if_gpu_is_hidden(workload: Workload) -> None:
@@ -163,9 +184,9 @@ def note_if_gpu_is_hidden(workload: Workload) -> None:
 @cache
 def may_have_pods(type_: str) -> bool:
     """Whether a resource of this type can describe Pods: the built-in kinds that do, and any custom
-    resource.
+    resource but a policy.
     """
-    if not type_.startswith("kubernetes:"):
+    if not type_.startswith("kubernetes:") or _POLICY_ENGINES.match(type_):
         return False
     kind = type_.rsplit(":", 1)[-1].removesuffix("Patch").removesuffix("List")
     return kind in _TEMPLATES or not _is_built_in(type_)
@@ -178,7 +199,7 @@ def _is_built_in(type_: str) -> bool:
 def workloads(resource: Resource) -> list[Workload]:
     """Every Pod template of a resource: of the built-in kinds, of lists, and of any custom resource."""
     kind = resource.kind
-    if not resource.type.startswith("kubernetes:"):
+    if not resource.type.startswith("kubernetes:") or _POLICY_ENGINES.match(resource.type):
         return []
     if kind.endswith("Patch") and kind.removesuffix("Patch") in _TEMPLATES:
         # Server-side apply of a part of an object: what it does not say is not missing.
@@ -220,6 +241,7 @@ def workload_of(
         title=title,
         namespace=root["metadata"]["namespace"],
         labels=tuple(m["labels"] for m in metadata),
+        annotations=tuple(m["annotations"] for m in metadata),
         owners=tuple(m["ownerReferences"] for m in metadata),
         spec=spec,
         claim_templates=root["spec"]["volumeClaimTemplates"],
@@ -252,12 +274,20 @@ def _search(view: View, metadata: list[View], depth: int) -> Iterator[tuple[list
 
 
 def _pods_in_short(view: View) -> Iterator[View]:
-    """Pods that a custom resource describes by image and resources alone: TrainJob, KServe's models."""
-    for key in ("resources", "resourcesPerNode"):
+    """Pods that a custom resource describes by image and resources alone: TrainJob, KServe's models, Tekton's
+    steps, Argo's templates.
+    """
+    for key in _IN_SHORT:
         resources = view[key]
-        if resources["limits"].is_mapping or resources["requests"].is_mapping:
-            image = view["image"]
+        amounts = (resources["limits"], resources["requests"]) if resources.is_mapping else ()
+        if any(each.is_mapping or each.unknown for each in amounts):
+            image, security = view["image"], view["securityContext"]
             container = {"name": view.path.rsplit(".", 1)[-1], "resources": resources.peek()}
             if image.peek_text() is not None:
                 container["image"] = image.peek()
+            if security.is_mapping:
+                container["securityContext"] = security.peek()
+            for part in ("image", "securityContext"):
+                if view[part].unknown:
+                    container[part] = UNKNOWN
             yield view.over({"containers": [container]})

@@ -13,6 +13,8 @@ from rules.pods import Workload, may_have_pods, workloads
 
 _RUNTIME_CLASS = "kubernetes:node.k8s.io/v1:RuntimeClass"
 _BY_CDI = frozenset({"nvidia-cdi", "nvidia-legacy"})
+# Those of confidential containers (kata-qemu-nvidia-gpu-snp), which Kata's own chart makes.
+_OF_KATA = "kata-"
 
 
 def check_runtime_classes(resources: Sequence[Resource], _config: Config) -> Iterator[Violation]:
@@ -30,7 +32,7 @@ def check_runtime_classes(resources: Sequence[Resource], _config: Config) -> Ite
                 continue
             for workload in workloads(r):
                 name = workload.spec["runtimeClassName"].text() or ""
-                if "nvidia" not in name or name in declared:
+                if "nvidia" not in name or name.startswith(_OF_KATA) or name in declared:
                     continue
                 problem = _problem_of(name, here[0])
                 if problem:
@@ -38,7 +40,8 @@ def check_runtime_classes(resources: Sequence[Resource], _config: Config) -> Ite
 
 
 def _of_nvidia(workload: Workload) -> bool:
-    return "nvidia" in (workload.spec["runtimeClassName"].peek_text() or "")
+    name = workload.spec["runtimeClassName"].peek_text() or ""
+    return "nvidia" in name and not name.startswith(_OF_KATA)
 
 
 def _check_second_makers(install: Install, classes: Sequence[Resource]) -> Iterator[Violation]:

@@ -50,9 +50,12 @@ def profiles() -> Mapping[str, Profile]:
 
 
 def eks_profile(ami_type: str) -> str | None:
-    """The row of an EKS node group's amiType; None for CUSTOM, whose image may hold anything, and others."""
-    rows = profiles().items()
-    found = (name for name, row in rows if ami_type in row.nodes.get("amiTypes", ()))
+    """The row of an EKS node group's amiType; None for CUSTOM, whose image may hold anything, and others.
+
+    The FIPS variants bring what the plain ones bring.
+    """
+    rows, plain = profiles().items(), ami_type.removesuffix("_FIPS")
+    found = (name for name, row in rows if plain in row.nodes.get("amiTypes", ()))
     return None if ami_type == "CUSTOM" else next(found, None)
 
 
