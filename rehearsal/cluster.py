@@ -6,10 +6,12 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 from rehearsal import (
@@ -78,13 +80,14 @@ def up(progress: Progress) -> None:
 def _programs(
     progress: Progress, images: Collection[Future[node_images.Image]], pool: ThreadPoolExecutor
 ) -> dict[str, Path]:
-    """All third-party programs by name, in two lanes that share no module: what the cluster runs, and Pulumi."""
+    """All third-party programs by name, in two lanes: what the cluster runs, and Pulumi and then what is left of the other."""
     found: dict[str, Path] = {}
+    left = deque((*CLUSTER_PROGRAMS, "jobset"))
     failed: list[BaseException] = []
 
-    def lane(names: Sequence[str]) -> None:
+    def lane(own: Iterable[str]) -> None:
         try:
-            for name in names:
+            for name in chain(own, _drain(left)):
                 if failed:
                     return
                 found.update(toolchain.ensure([name], progress))
@@ -93,7 +96,7 @@ def _programs(
             failed.append(error)
             build.stop()
 
-    lanes = [pool.submit(lane, names) for names in ((*CLUSTER_PROGRAMS, "jobset"), toolchain.PULUMI_PROGRAMS)]
+    lanes = [pool.submit(lane, own) for own in ((), toolchain.PULUMI_PROGRAMS)]
     try:
         for each in lanes:
             each.result()
@@ -107,6 +110,13 @@ def _programs(
     if failed:
         raise failed[0]  # the second is what was stopped because of the first
     return found
+
+
+def _drain(queue: deque[str]) -> Iterator[str]:
+    """What is in the queue, each for one of those who take from it at the same time."""
+    with contextlib.suppress(IndexError):
+        while True:
+            yield queue.popleft()
 
 
 def _raise_failed(futures: Iterable[Future[node_images.Image]]) -> None:

@@ -160,6 +160,21 @@ def test_a_failed_program_stops_the_build_beside_it_and_is_the_one_that_is_told(
         cluster._programs(Progress(), [], pool)
 
 
+def test_whoever_has_built_pulumi_takes_what_the_cluster_still_needs(monkeypatch):
+    taken, both = [], threading.Barrier(2, timeout=30)
+
+    def ensure(names, progress):
+        taken.append(names[0])
+        if names[0] in (cluster.CLUSTER_PROGRAMS[-1], "jobset"):
+            both.wait()  # the last two: neither goes on without the other
+        return {names[0]: Path(names[0])}
+
+    monkeypatch.setattr(toolchain, "ensure", ensure)
+    with ThreadPoolExecutor() as pool:
+        found = cluster._programs(Progress(), [], pool)
+    assert sorted(taken) == sorted({*cluster.CLUSTER_PROGRAMS, *toolchain.PULUMI_PROGRAMS, "jobset"}) == sorted(found)
+
+
 FAKE_GO = """
 case "$1" in
   env) echo go1.26.8 ;;
