@@ -91,7 +91,8 @@ def is_source(type_: str) -> bool:
 
 def by_source(resource: Resource) -> bool:
     """Whether a HelmRelease of Flux takes its chart from an object of its own (chartRef)."""
-    return resource.kind == "HelmRelease" and resource.props["spec"]["chartRef"].exists
+    spec = resource.props["spec"]
+    return resource.kind == "HelmRelease" and spec["chartRef"].exists and spec.is_mapping
 
 
 def _goes_elsewhere(spec: View) -> bool:
