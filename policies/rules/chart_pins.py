@@ -45,7 +45,9 @@ _CLUSTER_POLICIES = "clusterpolicies.nvidia.com"
 
 def check_pins(resource: Resource, _config: Config) -> Iterator[Violation]:
     """Charts of the GPU stack and of queues, from a repository; a folder of the program is what it is."""
-    if not charts.is_chart(resource):
+    if charts.is_source(resource.type):
+        yield from _check_source(resource)
+    if not charts.is_chart(resource) or charts.by_source(resource):
         return
     key, version = _version(resource)
     if charts.chart_reference(resource).unknown and not _EXACT.fullmatch(version.peek_text() or ""):
@@ -66,6 +68,29 @@ def check_pins(resource: Resource, _config: Config) -> Iterator[Violation]:
         f"{resource.title} of chart '{reference}': {is_now}, so the next `pulumi up` can bring another"
         f" version with other defaults, while runs are under way. Set {key} to one version, such as"
         f" v26.7.0{', or to a commit' if _is_in_git(resource) else ''}."
+    )
+
+
+def _check_source(resource: Resource) -> Iterator[Violation]:
+    """Flux's OCIRepository: its digest wins over a range, and that over a tag, which is latest by default."""
+    url, ref = resource.props["spec"]["url"], resource.props["spec"]["ref"]
+    if ref["digest"].exists and not ref.unknown:
+        return
+    key = "semver" if ref["semver"].exists else "tag"
+    text = ref[key].peek_text()
+    if text and _EXACT.fullmatch(text.strip()):
+        return
+    name = charts.base_name(url.text() or "")
+    if url.unknown or not (name in _GPU_STACK or charts.is_operator_name(name)):
+        return
+    if ref[key].unknown:
+        ref[key].note()
+        return
+    is_now = f"ref.{key} is '{text}'" if text else "ref.tag is not set, which means latest"
+    yield Violation(
+        f"{resource.title} of chart '{url.peek()}': {is_now}, so that another version with other defaults"
+        " can come by itself, while runs are under way. Set ref.tag to one version, such as v26.7.0, or"
+        " ref.digest."
     )
 
 
@@ -131,7 +156,7 @@ CHART_PINNED = resource_policy(
     severity=Severity.MEDIUM,
     remediation="Set the chart's version to one version in full (v26.7.0), no range and not the newest.",
     check=check_pins,
-    wants=charts.may_be_chart,
+    wants=lambda type_: charts.is_source(type_) or charts.may_be_chart(type_),
 )
 
 CRDS_FOLLOW_CHART = stack_policy(

@@ -16,6 +16,8 @@ _BY_CONTROLLER = re.compile(
     r"kubernetes:(helm\.toolkit\.fluxcd\.io/\w+:HelmRelease|argoproj\.io/\w+:Application"
     r"|helm\.cattle\.io/\w+:HelmChart)"
 )
+# What Flux's chartRef names: the chart's address and version are written there.
+_OCI_SOURCE = re.compile(r"kubernetes:source\.toolkit\.fluxcd\.io/\w+:OCIRepository")
 _THIS_CLUSTER = frozenset({"https://kubernetes.default.svc", "in-cluster"})
 # AMD's operator has almost the same name and owns other GPUs.
 _NOT_NVIDIA = frozenset({"gpu-operator-charts", "amd-gpu-operator"})
@@ -72,6 +74,16 @@ def is_component(resource: Resource) -> bool:
     return resource.type in _COMPONENTS
 
 
+def is_source(type_: str) -> bool:
+    return _OCI_SOURCE.fullmatch(type_) is not None
+
+
+def by_source(resource: Resource) -> bool:
+    """Whether a HelmRelease of Flux takes its chart from an object of its own (chartRef)."""
+    spec = resource.props["spec"]
+    return resource.kind == "HelmRelease" and spec["chartRef"].exists and not spec.unknown
+
+
 def _goes_elsewhere(spec: View) -> bool:
     """Flux and Argo CD can deploy to other clusters than the one they run on."""
     destination = spec["destination"]
@@ -86,7 +98,9 @@ def chart_reference(resource: Resource) -> View:
     """Which chart is installed: a name, an address or a folder."""
     props = resource.props
     if resource.kind == "HelmRelease":
-        return props["spec"]["chart"]["spec"]["chart"]
+        # A source of its own goes by the chart's name as a rule.
+        spec = props["spec"]
+        return spec["chartRef"]["name"] if by_source(resource) else spec["chart"]["spec"]["chart"]
     if resource.kind == "Application":
         source = chart_source(resource)
         return source["chart"] if source["chart"].exists else source["path"]
@@ -153,7 +167,7 @@ def operator_values(resource: Resource) -> View | None:
     """
     values = chart_values(resource)
     names = chart_names(resource)
-    if any(_is_operator_name(name) for name in names):
+    if any(is_operator_name(name) for name in names):
         return values
     below = values["gpu-operator"]
     if below.is_mapping:
@@ -163,7 +177,7 @@ def operator_values(resource: Resource) -> View | None:
     return None
 
 
-def _is_operator_name(name: str) -> bool:
+def is_operator_name(name: str) -> bool:
     return name not in _NOT_NVIDIA and (
         name.startswith("gpu-operator") or name.endswith("nvidia-gpu-operator")
     )
