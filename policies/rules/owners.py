@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -41,6 +42,8 @@ _OPERAND_LABELS = {
     "toolkit": "nvidia.com/gpu.deploy.container-toolkit",
     "devicePlugin": "nvidia.com/gpu.deploy.device-plugin",
 }
+# Asks an operator for NFD: that of OpenShift, or Kubernetes' own.
+_NFD_OBJECT = re.compile(r"kubernetes:nfd\.(openshift|kubernetes|k8s-sigs)\.io/\w+:NodeFeatureDiscovery")
 _ANYWHERE: tuple[Alternative, ...] = ((),)
 
 
@@ -64,7 +67,7 @@ class Owner:
 
 def owners(resources: Sequence[Resource]) -> list[Owner]:
     """Every owner that the stack declares, operators first."""
-    found = [*_of_operators(resources), *_of_charts(resources), *_of_daemonsets(resources)]
+    found = [*_of_operators(resources), *_of_charts(resources), *_of_objects(resources)]
     unique: dict[tuple[str, str], Owner] = {}
     for owner in found:
         known = unique.get((owner.layer, owner.identity))
@@ -101,7 +104,7 @@ def _of_operators(resources: Sequence[Resource]) -> Iterator[Owner]:
     for chart in operator_charts(resources):
         if chart.resource.urn not in rendered and chart.effective("nfd.enabled") is not False:
             setting = chart.setting("nfd.enabled")
-            yield _by_chart("nfd", chart.resource, setting if setting.unknown else None)
+            yield _by_object("nfd", chart.resource, setting if setting.unknown else None)
 
 
 def _rendered(resources: Sequence[Resource]) -> set[str]:
@@ -125,29 +128,31 @@ def _of_charts(resources: Sequence[Resource]) -> Iterator[Owner]:
             nfd = values["nfd"]["enabled"]
             condition = nfd if nfd.exists else values["gfd"]["enabled"]
             if condition.unknown or condition.peek() is True:
-                yield _by_chart("nfd", r, condition if condition.unknown else None)
+                yield _by_object("nfd", r, condition if condition.unknown else None)
         if names & charts.DRA_CHARTS:
             yield from _if_enabled("devicePlugin", r, values["resources"]["gpus"]["enabled"])
         if names & charts.DRIVER_CHARTS:
-            yield _by_chart("driver", r, None)
+            yield _by_object("driver", r, None)
         if names & charts.NFD_CHARTS:
-            yield _by_chart("nfd", r, None)
+            yield _by_object("nfd", r, None)
         if names & charts.NETWORK_OPERATOR_CHARTS:
             yield from _if_enabled("nfd", r, values["nfd"]["enabled"])
 
 
 def _if_enabled(layer: str, resource: Resource, enabled: View) -> Iterator[Owner]:
     if enabled.peek() not in (False, "false"):
-        yield _by_chart(layer, resource, enabled if enabled.unknown else None)
+        yield _by_object(layer, resource, enabled if enabled.unknown else None)
 
 
-def _by_chart(layer: str, r: Resource, unknown: View | None) -> Owner:
+def _by_object(layer: str, r: Resource, unknown: View | None) -> Owner:
     return Owner(layer, r.cluster, r.urn, r.title, r.urn, _ANYWHERE, unknown)
 
 
-def _of_daemonsets(resources: Sequence[Resource]) -> Iterator[Owner]:
+def _of_objects(resources: Sequence[Resource]) -> Iterator[Owner]:
     by_urn = {r.urn: r for r in resources}
     for r in resources:
+        if _NFD_OBJECT.fullmatch(r.type):
+            yield _by_object("nfd", r, None)
         for claim in daemonsets.claims(r):
             pods = [w.spec for w in workloads(r)]
             nodes = tuple(a for spec in pods for a in alternatives(spec)) or _ANYWHERE
