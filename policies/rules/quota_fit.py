@@ -201,6 +201,7 @@ def _of_pod(workload: Workload, asked: _Asked) -> Amounts:
     """A Pod's amounts as the quota counts them: all containers, or one init container if that asks for
     more.
     """
+    missed_before = frozenset(asked.missing)
     together: Amounts = defaultdict(Decimal)
     largest: Amounts = defaultdict(Decimal)
     for group in ("containers", "initContainers"):
@@ -214,7 +215,18 @@ def _of_pod(workload: Workload, asked: _Asked) -> Amounts:
                     together[key] += amount
                 else:
                     largest[key] = max(largest[key], amount)
-    return {key: max(together[key], largest[key]) for key in {*together, *largest}}
+    found = {key: max(together[key], largest[key]) for key in {*together, *largest}}
+    of_all = workload.spec["resources"]
+    if of_all.exists:
+        # Resources of the whole Pod win, and free its containers from stating theirs. Source: Kubernetes
+        # documentation, "Assign Pod-level CPU and memory resources".
+        whole = _Asked(asked.title, asked.urn)
+        amounts = _of_container(workload.spec, whole)
+        found.update(amounts)
+        asked.hidden.extend(whole.hidden)
+        if amounts or whole.hidden:
+            asked.missing.intersection_update(missed_before)
+    return found
 
 
 def _of_container(container: View, asked: _Asked) -> Amounts:
