@@ -16,11 +16,13 @@ from rules.views import View
 _CAPABILITIES = frozenset(
     {"ALL", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "SYS_BOOT", "DAC_READ_SEARCH", "BPF"}
 )
+# The folders above the sockets and the state of the runtime give the same. K3s and RKE2 have their own.
 _WHOLE_NODE = re.compile(
-    r"/|/(etc|root|boot|proc|dev)(/?$|/(kubernetes|shadow|passwd|ssh|cni)(/.*)?)"
-    r"|/(var/)?run/(docker|crio|containerd)[\w./\-]*|/var/lib/(kubelet|docker|containerd|etcd)(/.*)?"
+    r"/|/(etc|root|boot|proc|dev)(/(kubernetes|rancher|shadow|passwd|ssh|cni)(/.*)?)?|/var(/lib)?|/(var/)?run"
+    r"|/(var/)?run/(docker|crio|containerd|k3s)[\w./\-]*"
+    r"|/var/lib/(kubelet|docker|containerd|etcd|rancher)(/.*)?"
 )
-_DEVICE = re.compile(r"/dev/nvidia[\w\-]*|/dev/dxg")
+_DEVICE = re.compile(r"/dev/nvidia[\w./\-]*|/dev/dxg")
 _VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 _NO_DEVICES = frozenset({"", "none", "void"})
 
@@ -44,8 +46,8 @@ def _problems(workload: Workload) -> Iterator[str]:
         if spec[key].value() is True:
             yield f" has {key}: true, so it reaches the processes of every other Pod on the node. {instead}"
     for volume in spec["volumes"].elements():
-        path = volume["hostPath"]["path"].value()
-        if isinstance(path, str) and _WHOLE_NODE.fullmatch(path):
+        path = volume["hostPath"]["path"].text()
+        if path and _WHOLE_NODE.fullmatch(_plain(path)):
             yield (
                 f", volume '{volume['name'].peek_text()}': hostPath {path} gives it the node, and with that"
                 " every other Pod's data and tokens. Remove the volume; for data use a"
@@ -65,6 +67,11 @@ def _problems(workload: Workload) -> Iterator[str]:
         }
         for name in sorted(added & _CAPABILITIES):
             yield f"{where}: capability {name} is the node itself. Remove it from capabilities.add."
+
+
+def _plain(path: str) -> str:
+    """A path of the node without what changes nothing in it: `/run/` is `/run`, `//` is `/`."""
+    return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
 
 
 def check_root(resource: Resource, _config: Config) -> Iterator[Violation]:
@@ -111,7 +118,7 @@ def check_by_request(resource: Resource, _config: Config) -> Iterator[Violation]
 def _past_the_plugin(workload: Workload) -> Iterator[str]:
     for volume in workload.spec["volumes"].elements():
         path = volume["hostPath"]["path"].text() or ""
-        if _DEVICE.fullmatch(path):
+        if _DEVICE.fullmatch(_plain(path)):
             yield (
                 f", volume '{volume['name'].peek_text()}': hostPath {path} takes a GPU that the device"
                 " plugin gives to others too. Remove the volume, and set resources.limits nvidia.com/gpu."
