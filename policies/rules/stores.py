@@ -27,11 +27,12 @@ _BUCKETS = frozenset(
 )
 _S3_ACLS = frozenset({"aws:s3/bucketAcl:BucketAcl", "aws:s3/bucketAclV2:BucketAclV2"})
 _S3_BLOCK = "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock"
-_S3_POLICY = "aws:s3/bucketPolicy:BucketPolicy"
+_S3_POLICIES = frozenset({"aws:s3/bucketPolicy:BucketPolicy", "aws-native:s3:BucketPolicy"})
 _GCS_MEMBERS = frozenset(
     {
         "gcp:storage/bucketIAMMember:BucketIAMMember",
         "gcp:storage/bucketIAMBinding:BucketIAMBinding",
+        "gcp:storage/bucketACL:BucketACL",
         "gcp:storage/bucketAccessControl:BucketAccessControl",
         "gcp:storage/defaultObjectAccessControl:DefaultObjectAccessControl",
     }
@@ -79,16 +80,23 @@ def check_public(resources: Sequence[Resource], _config: Config) -> Iterator[Vio
 
 
 def _is_of_training(r: Resource) -> bool:
-    tags = r.props["tags"]
     words = [r.name, *(r.props[key].peek_text() or "" for key in ("bucket", "bucketName", "name"))]
-    words += [tags[key].peek_text() or "" for key in tags.peek_keys()]
+    # AWS has tags, Cloud Control a list of them, Google labels.
+    for tags in (r.props["tags"], r.props["labels"]):
+        words += [tags[key].peek_text() or "" for key in tags.peek_keys()]
+        words += [tag["value"].peek_text() or "" for tag in tags.peek_elements()]
     return any(_TRAINING.search(word) for word in words)
 
 
 def _note_names(r: Resource) -> None:
-    """A name that is not known yet may say that the bucket is one of training."""
+    """A name or a tag that is not known yet may say that the bucket is one of training."""
     for key in ("bucket", "bucketName", "containerName", "name"):
         r.props[key].value()
+    for tags in (r.props["tags"], r.props["labels"]):
+        for key in tags.keys():
+            tags[key].value()
+        for tag in tags.peek_elements():
+            tag["value"].value()
 
 
 def _names_training(r: Resource) -> bool:
@@ -110,22 +118,33 @@ def _openings(r: Resource) -> Iterator[str]:
         for grant in props["accessControlPolicy"]["grants"].peek_elements():
             if (grant["grantee"]["uri"].peek_text() or "").endswith(("/AllUsers", "/AuthenticatedUsers")):
                 yield "grants access to everybody"
+        # Without this object S3 blocks everything; with it, all but what it names.
+        if props["publicAccessBlockConfiguration"].exists:
+            yield from _unblocked(props["publicAccessBlockConfiguration"])
     elif r.type == _S3_BLOCK:
-        for key in _BLOCKS:
-            if props[key].value() is False:
-                yield f"has {key}: false"
-    elif r.type == _S3_POLICY:
-        if _is_open_policy(props["policy"]):
+        yield from _unblocked(props)
+    elif r.type in _S3_POLICIES:
+        if _is_open_policy(props["policyDocument" if "native" in r.type else "policy"]):
             yield "allows everybody (Principal *)"
     elif r.type in _GCS_MEMBERS:
-        members = [props["member"], *props["members"].peek_elements(), props["entity"]]
-        for member in members:
-            if member.text() in _EVERYBODY:
+        members = [props["member"], *props["members"].elements(), props["entity"]]
+        for member in [*members, *props["roleEntities"].elements()]:
+            if (member.text() or "").rsplit(":", 1)[-1] in _EVERYBODY:
                 yield f"is for {member.peek()}"
+        if props["predefinedAcl"].text() in _PUBLIC_ACLS:
+            yield f"has the ACL {props['predefinedAcl'].peek()}"
     elif _AZURE_CONTAINER.fullmatch(r.type):
         access = props["publicAccess"] if props["publicAccess"].exists else props["containerAccessType"]
         if (access.text() or "none").lower() not in ("none", "private"):
             yield f"has public access: {access.peek()}"
+
+
+def _unblocked(blocks: View) -> Iterator[str]:
+    """What a public access block does not block: whatever it does not name."""
+    for key in _BLOCKS:
+        value = blocks[key].value()
+        if value in (False, "false") or not blocks[key].exists:
+            yield f"has {key}: false" if blocks[key].exists else f"does not set {key}, which means false"
 
 
 def _is_open_policy(policy: View) -> bool:
@@ -137,11 +156,15 @@ def _is_open_policy(policy: View) -> bool:
         except ValueError:
             return False
     statements = policy["Statement"]
-    for statement in statements.peek_elements() or [statements]:
+    for statement in statements.elements() or [statements]:
+        if statement["Effect"].value() != "Allow" and not statement["Effect"].unknown:
+            continue
+        if statement["Condition"].exists and not statement.unknown:
+            continue
         principal = statement["Principal"]
         given = principal["AWS"] if principal.is_mapping else principal
-        named = [each.peek() for each in given.peek_elements()] or [given.peek()]
-        if statement["Effect"].peek() == "Allow" and "*" in named and not statement["Condition"].exists:
+        named = [each.value() for each in given.peek_elements()] or [given.value()]
+        if "*" in named and statement["Effect"].peek() == "Allow":
             return True
     return False
 
@@ -161,7 +184,7 @@ def check_encryption(resource: Resource, _config: Config) -> Iterator[Violation]
                 " encrypted: true (a filesystem can not be encrypted later)."
             )
     elif resource.type == _STORAGE_CLASS:
-        if props["parameters"]["encrypted"].value() in ("false", False):
+        if str(props["parameters"]["encrypted"].value()).lower() in ("false", "no", "0"):
             yield Violation(
                 f"{resource.title}: parameters.encrypted is false, and what claims of this class hold lies in"
                 " the"
@@ -169,7 +192,7 @@ def check_encryption(resource: Resource, _config: Config) -> Iterator[Violation]
             )
     elif resource.type == _VOLUME:
         transit = props["spec"]["csi"]["volumeAttributes"]["encryptInTransit"]
-        if transit.value() in ("false", False):
+        if str(transit.value()).lower() == "false":
             yield Violation(
                 f"{resource.title}: encryptInTransit is false, and checkpoints cross the network in the"
                 " clear. Remove it: the EFS driver encrypts unless told not to."
@@ -208,7 +231,7 @@ def _is_store(type_: str) -> bool:
 
 
 def _opens_stores(type_: str) -> bool:
-    named = (type_ in _S3_ACLS, type_ in (_S3_BLOCK, _S3_POLICY), type_ in _GCS_MEMBERS, type_ in _BUCKETS)
+    named = (type_ in _S3_ACLS, type_ in (_S3_BLOCK, *_S3_POLICIES), type_ in _GCS_MEMBERS, type_ in _BUCKETS)
     return any(named) or _AZURE_CONTAINER.fullmatch(type_) is not None
 
 
