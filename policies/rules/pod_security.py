@@ -18,7 +18,8 @@ from rules.quantity import show
 from rules.views import View
 
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
-_NAMESPACE = "kubernetes:core/v1:Namespace"
+# A Patch gives its labels to a Namespace that somebody else made.
+_NAMESPACES = frozenset({"kubernetes:core/v1:Namespace", "kubernetes:core/v1:NamespacePatch"})
 _LEVELS = ("baseline", "restricted")
 _BASELINE_CAPABILITIES = frozenset(
     {
@@ -40,7 +41,7 @@ def check_pod_security(resources: Sequence[Resource], _config: Config) -> Iterat
     """
     enforced: dict[tuple[str, str], str] = {}
     for r in resources:
-        if r.type == _NAMESPACE:
+        if r.type in _NAMESPACES:
             level = r.props["metadata"]["labels"][ENFORCE_LABEL]
             name = r.props["metadata"]["name"].peek_text()
             if level.value() in _LEVELS and r.props["metadata"]["name"].unknown:
@@ -150,5 +151,5 @@ POD_SECURITY = stack_policy(
         " for the GPU Operator and device plugins, restricted for training."
     ),
     check=check_pod_security,
-    wants=lambda type_: type_ == _NAMESPACE or charts.may_be_chart(type_) or may_have_pods(type_),
+    wants=lambda type_: type_ in _NAMESPACES or charts.may_be_chart(type_) or may_have_pods(type_),
 )

@@ -25,7 +25,8 @@ PROFILE_SETTING = "nodeProfile"
 OVERRIDE_ANNOTATION = "holdfast.dev/ownership-override"
 """On the operator's Namespace: the reason for which its values differ from the pools' rows on purpose."""
 
-_NAMESPACE = "kubernetes:core/v1:Namespace"
+# A Patch gives its labels to a Namespace that somebody else made.
+_NAMESPACES = frozenset({"kubernetes:core/v1:Namespace", "kubernetes:core/v1:NamespacePatch"})
 _GKE_INSTALLS = frozenset({"DEFAULT", "LATEST"})
 # Without CDI in the kubelet before this version of Kubernetes (amazon-eks-ami#2173).
 _EKS_CDI = (1, 32)
@@ -58,8 +59,9 @@ def check_profile(resources: Sequence[Resource], config: Config) -> Iterator[Vio
             if name in profiles():
                 yield from judge_others(profiles()[name], others, found)
         pools = [pool for pool in every_pool if pool.cluster == cluster]
-        if pools:
+        if pools or declared:
             charts.note_unnamed_charts(resources, {cluster})
+        if pools:
             operators = {install.resource.urn for install in found}
             free = [i for i in found if (cluster, i.namespace.peek_text()) not in overridden]
             yield from _judge_pools(pools, declared, free, [o for o in others if o.urn not in operators])
@@ -197,7 +199,7 @@ def _overridden(resources: Sequence[Resource]) -> set[tuple[str, str | None]]:
     """Cluster and name of the Namespaces whose annotation gives the reason for other values."""
     found = set()
     for r in resources:
-        if r.type == _NAMESPACE:
+        if r.type in _NAMESPACES:
             metadata = r.props["metadata"]
             if (metadata["annotations"][OVERRIDE_ANNOTATION].peek_text() or "").strip():
                 found.add((r.cluster, metadata["name"].peek_text()))
@@ -209,7 +211,7 @@ def _text(view: View) -> str:
 
 
 def _labelled(resources: Sequence[Resource]) -> list[tuple[Resource, View]]:
-    namespaces = [r for r in resources if r.type == _NAMESPACE]
+    namespaces = [r for r in resources if r.type in _NAMESPACES]
     labels = [(r, r.props["metadata"]["labels"][PROFILE_LABEL]) for r in namespaces]
     return [(r, label) for r, label in labels if label.exists]
 
@@ -226,7 +228,7 @@ def _profile_names(
 
 
 def _wants(type_: str) -> bool:
-    return type_ == _NAMESPACE or is_pool_type(type_) or charts.may_be_chart(type_) or may_have_pods(type_)
+    return type_ in _NAMESPACES or is_pool_type(type_) or charts.may_be_chart(type_) or may_have_pods(type_)
 
 
 PROFILE_AGREEMENT = stack_policy(
