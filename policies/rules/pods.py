@@ -10,7 +10,7 @@ from functools import cache
 
 from rules.engine import Resource
 from rules.quantity import parse
-from rules.views import View
+from rules.views import UNKNOWN, View
 
 PART_OF_LABEL = "app.kubernetes.io/part-of"
 PART_OF_VALUE = "holdfast"
@@ -44,8 +44,13 @@ _BUILT_IN_GROUPS = frozenset(
 _POLICY_ENGINES = re.compile(
     r"kubernetes:((policies\.)?kyverno\.io|[\w.]*\.gatekeeper\.sh|policies\.kubewarden\.io)/"
 )
+# Where custom resources say what a container asks for without a list of containers.
+_IN_SHORT = ("resources", "resourcesPerNode", "computeResources")
 # Below these keys an unknown value may hide a Pod; elsewhere it is a detail of some other object.
-_MAY_HIDE_PODS = frozenset({"spec", "template", "jobTemplate", "replicatedJobs", "containers"})
+_MAY_HIDE_PODS = frozenset(
+    {"spec", "template", "templates", "jobTemplate", "replicatedJobs", "steps", "container", "containers"}
+    | {*_IN_SHORT}
+)
 
 # Extended resources that are GPUs or slices of one: MIG slices and time-sliced ones have names of their own,
 # and so have whole GPUs for virtual machines (nvidia.com/GH100_H100L_94GB) and other schedulers' shares.
@@ -269,12 +274,20 @@ def _search(view: View, metadata: list[View], depth: int) -> Iterator[tuple[list
 
 
 def _pods_in_short(view: View) -> Iterator[View]:
-    """Pods that a custom resource describes by image and resources alone: TrainJob, KServe's models."""
-    for key in ("resources", "resourcesPerNode"):
+    """Pods that a custom resource describes by image and resources alone: TrainJob, KServe's models, Tekton's
+    steps, Argo's templates.
+    """
+    for key in _IN_SHORT:
         resources = view[key]
-        if resources["limits"].is_mapping or resources["requests"].is_mapping:
-            image = view["image"]
+        amounts = (resources["limits"], resources["requests"]) if resources.is_mapping else ()
+        if any(each.is_mapping or each.unknown for each in amounts):
+            image, security = view["image"], view["securityContext"]
             container = {"name": view.path.rsplit(".", 1)[-1], "resources": resources.peek()}
             if image.peek_text() is not None:
                 container["image"] = image.peek()
+            if security.is_mapping:
+                container["securityContext"] = security.peek()
+            for part in ("image", "securityContext"):
+                if view[part].unknown:
+                    container[part] = UNKNOWN
             yield view.over({"containers": [container]})
