@@ -10,6 +10,7 @@ from pulumi_policy import Severity
 from rules.engine import Config, Resource, Violation, resource_policy
 from rules.pods import is_gpu, may_have_pods, workloads
 from rules.quantity import parse, show
+from rules.quota_keys import right_name
 from rules.views import View
 
 
@@ -70,9 +71,13 @@ def check_gpu_requests(resource: Resource, _config: Config) -> Iterator[Violatio
 
 def _problems(resources: View) -> Iterator[str]:
     limits, requests = resources["limits"], resources["requests"]
-    names = [key for key in limits.keys() if is_gpu(key)]
-    names += [key for key in requests.keys() if is_gpu(key) and key not in names]
-    for name in names:
+    for name in dict.fromkeys([*limits.keys(), *requests.keys()]):
+        right = right_name(name) if name.startswith(("nvidia.com/", "nvidia/")) else None
+        if right not in (None, name):
+            yield f"nobody advertises {name}, so that the Pod stays Pending; write {right}"
+            continue
+        if not is_gpu(name):
+            continue
         limit, request = limits[name], requests[name]
         if limit.unknown or request.unknown:
             # One known amount can already be wrong by itself, whatever the other will be.

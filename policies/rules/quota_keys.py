@@ -37,7 +37,7 @@ def problem_of_key(key: str) -> str | None:
     """Why a key of a quota caps no GPU although it is meant to, or None. With what to write instead."""
     prefix = next((p for p in _PREFIXES if key.startswith(p)), "")
     name = key.removeprefix(prefix)
-    right = _right_name(name)
+    right = right_name(name)
     if right is None:
         return None
     if right != name:
@@ -49,7 +49,7 @@ def problem_of_key(key: str) -> str | None:
     return None
 
 
-def _right_name(name: str) -> str | None:
+def right_name(name: str) -> str | None:
     """The name of the GPU resource that is meant; None when no GPU is, or only a part of one.
 
     HAMi counts memory and cores of shared GPUs by itself, by keys of its own.
@@ -74,7 +74,7 @@ def _check_quota(resource: Resource) -> Iterator[Violation]:
         problem = problem_of_key(key)
         if problem:
             yield Violation(f"{resource.title}: hard.{key} caps nothing: {problem}.")
-        elif _right_name(key.removeprefix("requests.")) is not None:
+        elif right_name(key.removeprefix("requests.")) is not None:
             of_gpus.append(key)
             amount = hard[key].value()
             number = parse(amount)
@@ -110,7 +110,7 @@ def _check_queue(resource: Resource) -> Iterator[Violation]:
         for covered in group["coveredResources"].elements():
             name = covered.text() or ""
             bare = name.removeprefix("requests.").removeprefix("limits.")
-            right = _right_name(bare)
+            right = right_name(bare)
             if right is not None and (bare != name or right != bare):
                 yield Violation(
                     f"{resource.title}: coveredResources has {name}, which no Pod asks for, so the queue"
