@@ -18,9 +18,11 @@ _READS = re.compile(r"^(load|resume|restore|init|from|pretrained|base)", re.IGNO
 # Options of common trainers whose target holds the checkpoints although the name does not say so:
 # Hugging Face's --output_dir, Megatron's --save, Lightning's --default_root_dir.
 _OUTPUT_OPTIONS = frozenset({"output_dir", "save_dir", "save", "default_root_dir"})
-# Programs with such options that do not train: lm_eval, trtllm-build, convert_checkpoint.py, vllm serve.
+# Programs with such options that do not train: lm_eval, trtllm-build, convert_checkpoint.py, whisper.
 _OTHER_WORK = re.compile(
-    r"eval|bench|convert|export|build|serv|infer|generat|quantiz|predict|score", re.IGNORECASE
+    r"eval|bench|convert|export|build|serv|infer|generat|quantiz|predict|score|preproc|prepare|tokeni[sz]"
+    r"|embed|extract|download|transcri|whisper|caption|sampl|render|merge",
+    re.IGNORECASE,
 )
 _TRAINS = re.compile(r"train|tune|resume", re.IGNORECASE)
 # $(NAME) is expanded by Kubernetes, $NAME and ${NAME} by a shell.
