@@ -237,7 +237,7 @@ def _missing(pool: NodePool, spec: View) -> list[Taint]:
     (ExtendedResourceToleration).
     """
     asked: set[str] = set()
-    for container in spec["containers"].peek_elements():
+    for container in (*spec["containers"].peek_elements(), *spec["initContainers"].peek_elements()):
         asked |= gpu_names(container)[0]
     return [taint for taint in pool.untolerated(spec["tolerations"]) if taint.key not in asked]
 
