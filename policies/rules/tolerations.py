@@ -22,11 +22,14 @@ GPU_TAINTS: dict[str, str | None] = {
 # The operators of the node itself must reach every node.
 SYSTEM_NAMESPACES = frozenset(
     {
-        "kube-system", "kube-node-lease", "gpu-operator", "nvidia-gpu-operator", "nvidia-network-operator",
+        "kube-system", "kube-node-lease", "gpu-operator", "gpu-operator-resources", "nvidia-gpu-operator",
+        "nvidia-network-operator",
         "nvidia-dra-driver-gpu", "gpu-resources", "node-feature-discovery", "gke-managed-system",
         "gmp-system", "tigera-operator", "calico-system",
     }
 )  # fmt: skip
+# OpenShift keeps names that begin so for its own services.
+_RESERVED = "openshift-"
 EXEMPT_SETTING = "exemptNamespaces"
 # Kubernetes keeps these two for what a cluster can not run without: autoscalers, CNI and CSI controllers.
 _SYSTEM_PRIORITIES = frozenset({"system-cluster-critical", "system-node-critical"})
@@ -89,7 +92,8 @@ def _taint(toleration: View) -> str | None:
 
 def belongs_to_the_system(workload: Workload, exempt: Sequence[str] = ()) -> bool:
     """Whether a Pod is one of the cluster's own: by namespace, system priority, control plane or owner."""
-    if workload.namespace.peek_text() in {*SYSTEM_NAMESPACES, *exempt}:
+    namespace = workload.namespace.peek_text() or ""
+    if namespace in {*SYSTEM_NAMESPACES, *exempt} or namespace.startswith(_RESERVED):
         return True
     spec = workload.spec
     if spec["priorityClassName"].peek_text() in _SYSTEM_PRIORITIES:
