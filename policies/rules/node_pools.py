@@ -382,7 +382,11 @@ def _asks_for_nvidia(need: View) -> bool:
             value.value()
     values = [v.peek_text() or "" for v in need["values"].peek_elements()]
     if key.startswith("karpenter.k8s.aws/instance-gpu-"):
-        return operator in ("Exists", "Gt", "In") and (not key.endswith("manufacturer") or "nvidia" in values)
+        if key.endswith("-name") and operator == "In":
+            return any(value and not value.startswith("radeon") for value in values)
+        return operator in ("Exists", "Gt", "Gte", "In") and (
+            not key.endswith("manufacturer") or "nvidia" in values
+        )
     if operator != "In" or not values:
         return False
     if key in ("karpenter.k8s.aws/instance-family", "node.kubernetes.io/instance-type"):
