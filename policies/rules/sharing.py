@@ -82,7 +82,9 @@ def _of_text(r: Resource, lines: Sequence[Line]) -> Iterator[_Sharing]:
         under = [line for line in lines if line.path[:2] == ("sharing", key)]
         if not under:
             continue
-        renamed = any(line.path[2:] == ("renameByDefault",) and line.value == "true" for line in under)
+        renamed = any(
+            line.path[2:] == ("renameByDefault",) and line.value.lower() == "true" for line in under
+        )
         yield _Sharing(r.cluster, r.urn, r.title, kind, renamed)
 
 
