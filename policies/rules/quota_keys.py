@@ -13,8 +13,9 @@ from rules.quantity import parse, show
 from rules.views import View
 
 QUOTA = "kubernetes:core/v1:ResourceQuota"
-_LIMIT_RANGE = "kubernetes:core/v1:LimitRange"
-_CLUSTER_QUEUE = re.compile(r"kubernetes:kueue\.x-k8s\.io/\w+:ClusterQueue")
+# A Patch sets keys of an object that somebody else made; a Cohort of Kueue has quotas as a queue has.
+_WRITTEN = re.compile(r"(kubernetes:core/v1:(?:ResourceQuota|LimitRange))(Patch|List)?")
+_CLUSTER_QUEUE = re.compile(r"kubernetes:kueue\.x-k8s\.io/\w+:(ClusterQueue|Cohort)")
 # Almost the name that the device plugin advertises; MIG slices have a point before the memory: mig-1g.10gb.
 _ALMOST_GPU = re.compile(r"nvidia\.com/gpus?|nvidia\.com/nvidia-gpu|nvidia\.com/gpu-count", re.IGNORECASE)
 _MIG = re.compile(r"nvidia\.com/mig-(\d+c\.)?\d+g\.\d+gb(\.me(\.all|-all)?|-me|\.gfx)?(\.shared)?")
@@ -25,10 +26,11 @@ _PREFIXES = ("requests.", "limits.")
 
 def check_quota_keys(resource: Resource, _config: Config) -> Iterator[Violation]:
     """ResourceQuotas, LimitRanges and Kueue's ClusterQueues that speak of GPUs."""
-    if resource.type == QUOTA:
-        yield from _check_quota(resource)
-    elif resource.type == _LIMIT_RANGE:
-        yield from _check_limit_range(resource)
+    written = _WRITTEN.fullmatch(resource.type)
+    if written:
+        check = _check_quota if written[1] == QUOTA else _check_limit_range
+        for one in resource.props["items"].elements() if written[2] == "List" else [resource.props]:
+            yield from check(resource.title, one["spec"])
     elif _CLUSTER_QUEUE.fullmatch(resource.type):
         yield from _check_queue(resource)
 
@@ -66,21 +68,20 @@ def right_name(name: str) -> str | None:
     return name if is_gpu(name) else None
 
 
-def _check_quota(resource: Resource) -> Iterator[Violation]:
-    spec = resource.props["spec"]
+def _check_quota(title: str, spec: View) -> Iterator[Violation]:
     hard = spec["hard"]
     of_gpus = []
     for key in hard.keys():
         problem = problem_of_key(key)
         if problem:
-            yield Violation(f"{resource.title}: hard.{key} caps nothing: {problem}.")
+            yield Violation(f"{title}: hard.{key} caps nothing: {problem}.")
         elif right_name(key.removeprefix("requests.")) is not None:
             of_gpus.append(key)
             amount = hard[key].value()
             number = parse(amount)
             if amount is not None and (number is None or number < 0 or number != number.to_integral_value()):
                 yield Violation(
-                    f"{resource.title}: hard.{key} is '{show(amount)}', which is no whole number of GPUs."
+                    f"{title}: hard.{key} is '{show(amount)}', which is no whole number of GPUs."
                     " Write 0 or more."
                 )
     scopes = [scope.text() for scope in spec["scopes"].elements()]
@@ -88,18 +89,18 @@ def _check_quota(resource: Resource) -> Iterator[Violation]:
     partial = [scope for scope in scopes if scope in _SCOPES]
     if of_gpus and partial:
         yield Violation(
-            f"{resource.title}: {of_gpus[0]} is capped in the scope {partial[0]} only, and Pods outside of"
+            f"{title}: {of_gpus[0]} is capped in the scope {partial[0]} only, and Pods outside of"
             " it use GPUs without a limit. Put the GPUs into a quota without scopes."
         )
 
 
-def _check_limit_range(resource: Resource) -> Iterator[Violation]:
-    for limit in resource.props["spec"]["limits"].elements():
+def _check_limit_range(title: str, spec: View) -> Iterator[Violation]:
+    for limit in spec["limits"].elements():
         for section in ("default", "defaultRequest"):
             for key in limit[section].keys():
                 if is_gpu(key):
                     yield Violation(
-                        f"{resource.title}: {section}.{key} gives a GPU to every container of the namespace"
+                        f"{title}: {section}.{key} gives a GPU to every container of the namespace"
                         " that asks for none, sidecars too. Remove the line; whoever needs a GPU asks for"
                         " it."
                     )
@@ -137,5 +138,5 @@ QUOTA_KEYS_ENFORCE = resource_policy(
         " the resource's name alone; in a LimitRange nothing about GPUs."
     ),
     check=check_quota_keys,
-    wants=lambda type_: type_ in (QUOTA, _LIMIT_RANGE) or _CLUSTER_QUEUE.fullmatch(type_) is not None,
+    wants=lambda type_: bool(_WRITTEN.fullmatch(type_) or _CLUSTER_QUEUE.fullmatch(type_)),
 )
