@@ -117,8 +117,9 @@ def checkpoint_places(workload: Workload, container: View) -> list[CheckpointPla
             continue
         if _WORD.search(mount.path):
             found.setdefault(mount.path, CheckpointPlace(mount.path, "mountPath", mount))
-        elif _WORD.search(mount.view["subPath"].peek_text() or ""):
-            found.setdefault(mount.path, CheckpointPlace(mount.path, "subPath", mount))
+        for key in ("subPath", "subPathExpr"):
+            if _WORD.search(mount.view[key].text() or ""):
+                found.setdefault(mount.path, CheckpointPlace(mount.path, key, mount))
     # What is mounted for reading (the weights to start from or to judge) is no place to write to.
     return [place for place in found.values() if not (place.mount and _reads_only(workload, place.mount))]
 

@@ -35,6 +35,7 @@ _UNFIT_SOURCES = {
     "vsphereVolume": "a vSphere disk can be mounted on one node at a time",
     "cinder": "a Cinder disk can be mounted on one node at a time",
     "iscsi": "an iSCSI disk can be mounted on one node at a time",
+    "fc": "a Fibre Channel disk can be mounted on one node at a time",
     "rbd": "an RBD image can be mounted on one node at a time",
 }
 
@@ -57,6 +58,7 @@ _SINGLE_NODE_CLASSES = frozenset(
 _SINGLE_NODE_PROVISIONERS = frozenset(
     [
         "ebs.csi.aws.com",
+        "ebs.csi.eks.amazonaws.com",
         "kubernetes.io/aws-ebs",
         "pd.csi.storage.gke.io",
         "kubernetes.io/gce-pd",
@@ -173,14 +175,15 @@ def _problem_of_class(claim: Resource, resources: Sequence[Resource]) -> str | N
     name = claim.props["spec"]["storageClassName"].text()
     if not name:
         return None
-    for other in resources:
-        if other.kind != "StorageClass" or other.cluster != claim.cluster:
-            continue
-        provisioner = other.props["provisioner"].peek_text()
+    classes = [r for r in resources if r.kind == "StorageClass" and r.cluster == claim.cluster]
+    for other in classes:
         if other.props["metadata"]["name"].peek_text() == name:
+            provisioner = other.props["provisioner"].text()
             if provisioner not in _SINGLE_NODE_PROVISIONERS:
                 return None
             return f"the volumes of its class '{name}' ({provisioner}) can be mounted on one node at a time"
+    for other in classes:
+        other.props["metadata"]["name"].value()
     if name in _SINGLE_NODE_CLASSES:
         return f"the volumes of its class '{name}' can be mounted on one node at a time"
     return None
