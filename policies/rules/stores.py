@@ -169,6 +169,11 @@ def _is_open_policy(policy: View) -> bool:
     return False
 
 
+def _is_on(switch: View) -> bool:
+    """The clouds' providers take the text "true" for the boolean: programs in YAML have it."""
+    return switch.value() in (True, "true")
+
+
 def check_encryption(resource: Resource, _config: Config) -> Iterator[Violation]:
     """Filesystems and disks that are not encrypted unless one says so. FSx, Google and Azure always
     encrypt.
@@ -177,7 +182,7 @@ def check_encryption(resource: Resource, _config: Config) -> Iterator[Violation]
     if resource.type in _EFS or (resource.type == _EBS and _is_of_training(resource)):
         encrypted = props["encrypted"]
         # With a key of one's own EFS encrypts too.
-        if encrypted.value() is not True and not encrypted.unknown and not props["kmsKeyId"].exists:
+        if not _is_on(encrypted) and not encrypted.unknown and not props["kmsKeyId"].exists:
             shown = "is false" if encrypted.exists else "is not set, which means false"
             yield Violation(
                 f"{resource.title}: encrypted {shown}, and checkpoints and data lie in the clear. Set"
@@ -202,10 +207,10 @@ def check_encryption(resource: Resource, _config: Config) -> Iterator[Violation]
 def check_forced_destroy(resource: Resource, _config: Config) -> Iterator[Violation]:
     """Buckets of training that a destroy empties."""
     if resource.type in _BUCKETS and not _is_of_training(resource):
-        if resource.props["forceDestroy"].peek() is True:
+        if resource.props["forceDestroy"].peek() in (True, "true"):
             _note_names(resource)
     elif resource.type in _BUCKETS:
-        if resource.props["forceDestroy"].value() is True:
+        if _is_on(resource.props["forceDestroy"]):
             yield Violation(
                 f"{resource.title}: forceDestroy is true, so a destroy or a replacement deletes every"
                 " checkpoint in it. Remove it; an empty bucket can be destroyed without."
@@ -218,7 +223,7 @@ def check_protection(resource: Resource, _config: Config) -> Iterator[Violation]
     if not of_training and resource.type not in _FILESYSTEMS:
         return
     own = [resource.props[key] for key in ("deletionProtectionEnabled", "deletionProtection")]
-    if resource.protect or any(each.value() is True or each.unknown for each in own):
+    if resource.protect or any(_is_on(each) or each.unknown for each in own):
         return
     yield Violation(
         f"{resource.title} holds state, but a destroy or a replacement deletes it. Set the resource option"
