@@ -20,6 +20,14 @@ from rules.views import View
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
 # A Patch gives its labels to a Namespace that somebody else made.
 _NAMESPACES = frozenset({"kubernetes:core/v1:Namespace", "kubernetes:core/v1:NamespacePatch"})
+# Charts whose Pods mount the node's folders or are privileged.
+_ON_THE_NODE = (
+    charts.DEVICE_PLUGIN_CHARTS
+    | charts.DRA_CHARTS
+    | charts.DRIVER_CHARTS
+    | charts.NFD_CHARTS
+    | charts.NETWORK_OPERATOR_CHARTS
+)
 _LEVELS = ("baseline", "restricted")
 _BASELINE_CAPABILITIES = frozenset(
     {
@@ -56,8 +64,8 @@ def check_pod_security(resources: Sequence[Resource], _config: Config) -> Iterat
         if level:
             yield _needs_privileges(install.title, install.resource.urn, level)
     for r in resources:
-        if charts.is_chart(r) and charts.chart_names(r) & (charts.DEVICE_PLUGIN_CHARTS | charts.DRA_CHARTS):
-            level = enforced.get((r.cluster, charts.chart_namespace(r).peek_text() or ""))
+        if charts.is_chart(r) and charts.chart_names(r) & _ON_THE_NODE:
+            level = enforced.get((r.cluster, charts.chart_namespace(r).text() or ""))
             if level:
                 yield _needs_privileges(r.title, r.urn, level)
         for workload in workloads(r):
@@ -81,7 +89,7 @@ def check_pod_security(resources: Sequence[Resource], _config: Config) -> Iterat
 def _needs_privileges(title: str, urn: str, level: str) -> Violation:
     return Violation(
         f"{title} has no Pods: its namespace enforces the Pod Security Standard '{level}', and drivers,"
-        f" toolkit and device plugin need the node. Set the label {ENFORCE_LABEL}: privileged on that"
+        f" toolkit, device plugin and NFD need the node. Set the label {ENFORCE_LABEL}: privileged on that"
         " Namespace.",
         urn,
     )
