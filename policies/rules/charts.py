@@ -25,6 +25,8 @@ _NOT_NVIDIA = frozenset({"gpu-operator-charts", "amd-gpu-operator"})
 _OPERATOR_KEYS = frozenset(
     {"driver", "toolkit", "devicePlugin", "dcgmExporter", "gfd", "migManager", "validator"}
 )
+_FOLDER = re.compile(r"[./]|file:")
+_ALIAS = re.compile(r"(nvidia[\-_]?)?gpu[\-_]?operator", re.IGNORECASE)
 
 # Charts that bring a second owner, by layer. HAMi replaces NVIDIA's device plugin.
 DEVICE_PLUGIN_CHARTS = frozenset(
@@ -68,6 +70,15 @@ def note_unnamed_charts(resources: Iterable[Resource], clusters: Container[str])
     for resource in resources:
         if resource.cluster in clusters and is_chart(resource) and chart_reference(resource).unknown:
             chart_reference(resource).note()
+
+
+def note_unread_umbrella(resource: Resource) -> None:
+    """A chart of the program's own may have the operator as a dependency, which its values alone show."""
+    if is_chart(resource) and _FOLDER.match(chart_reference(resource).peek_text() or ""):
+        values = chart_values(resource)
+        for key in values.keys():
+            if _ALIAS.fullmatch(key):
+                values[key].value()
 
 
 def is_component(resource: Resource) -> bool:
@@ -163,15 +174,15 @@ def chart_names(resource: Resource) -> set[str]:
 def operator_values(resource: Resource) -> View | None:
     """The values that the GPU Operator gets from this chart, or None when the chart does not install it.
 
-    An umbrella chart that has the operator as a dependency passes them below `gpu-operator`.
+    An umbrella chart that has the operator as a dependency passes them below its name, or an alias of it.
     """
     values = chart_values(resource)
     names = chart_names(resource)
     if any(is_operator_name(name) for name in names):
         return values
-    below = values["gpu-operator"]
-    if below.is_mapping:
-        return None if below["enabled"].peek() is False else below
+    for key in values.peek_keys():
+        if _ALIAS.fullmatch(key) and values[key].is_mapping:
+            return None if values[key]["enabled"].peek() is False else values[key]
     if len(_OPERATOR_KEYS.intersection(values.peek_keys())) >= 2 and not names & _NOT_NVIDIA:
         return values
     return None

@@ -169,6 +169,7 @@ def check_single_owner(resources: Sequence[Resource], _config: Config) -> Iterat
         # A chart whose name is still open may be anything.
         if charts.is_chart(r) and charts.chart_reference(r).unknown:
             charts.chart_reference(r).note()
+        charts.note_unread_umbrella(r)
     for cluster in sorted({owner.cluster for owner in found}):
         for layer, layer_title in LAYERS.items():
             here = [o for o in found if o.cluster == cluster and o.layer == layer]
