@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
+from typing import Any
 
 from rules.engine import Resource
 from rules.views import UNKNOWN, View
@@ -25,6 +26,7 @@ _NOT_NVIDIA = frozenset({"gpu-operator-charts", "amd-gpu-operator"})
 _OPERATOR_KEYS = frozenset(
     {"driver", "toolkit", "devicePlugin", "dcgmExporter", "gfd", "migManager", "validator"}
 )
+_TYPED = {"true": True, "false": False, "null": None}
 _FOLDER = re.compile(r"[./]|file:")
 _ALIAS = re.compile(r"(nvidia[\-_]?)?gpu[\-_]?operator", re.IGNORECASE)
 
@@ -92,7 +94,7 @@ def is_source(type_: str) -> bool:
 def by_source(resource: Resource) -> bool:
     """Whether a HelmRelease of Flux takes its chart from an object of its own (chartRef)."""
     spec = resource.props["spec"]
-    return resource.kind == "HelmRelease" and spec["chartRef"].exists and spec.is_mapping
+    return resource.kind == "HelmRelease" and spec["chartRef"].exists and not spec.unknown
 
 
 def _goes_elsewhere(spec: View) -> bool:
@@ -125,12 +127,45 @@ def chart_values(resource: Resource) -> View:
         return _hidden(resource, "spec.valuesFrom") if spec["valuesFrom"].exists else spec["values"]
     if resource.kind == "Application":
         helm = chart_source(resource)["helm"]
-        others = [key for key in ("values", "valueFiles", "parameters") if helm[key].exists]
-        return _hidden(resource, f"{helm.path}.{others[0]}") if others else helm["valuesObject"]
+        others = [key for key in ("values", "valueFiles") if helm[key].exists]
+        given = helm["parameters"].peek_elements()
+        if others or helm["parameters"].unknown or any(each["name"].unknown for each in given):
+            return _hidden(resource, f"{helm.path}.{others[0] if others else 'parameters'}")
+        return _with_set(
+            helm["valuesObject"], [(each["name"].peek_text() or "", each["value"]) for each in given]
+        )
     if resource.kind == "HelmChart":
         texts = [key for key in ("valuesContent", "set") if spec[key].exists]
-        return _hidden(resource, f"spec.{texts[0]}") if texts else spec["values"]
+        if texts and (texts[0] == "valuesContent" or spec["set"].unknown):
+            return _hidden(resource, f"spec.{texts[0]}")
+        return _with_set(spec["values"], [(key, spec["set"][key]) for key in spec["set"].peek_keys()])
     return resource.props["values"]
+
+
+def _with_set(values: View, given: Sequence[tuple[str, View]]) -> View:
+    """The values with those by dotted keys (`--set`) over them. A list that a key changes is not known."""
+    merged = _copied(values) if values.exists else {}
+    if not given or not isinstance(merged, dict):
+        return values
+    for dotted, value in given:
+        name, bracket, _ = dotted.partition("[")
+        *above, last = (key.replace("\\.", ".") for key in re.split(r"(?<!\\)\.", name))
+        target = merged
+        for key in above:
+            target = target.setdefault(key, {})
+            if not isinstance(target, dict):
+                break
+        if isinstance(target, dict):
+            text = value.peek_text()
+            target[last] = UNKNOWN if bracket else _TYPED.get(text or "", _copied(value))
+    return values.over(merged)
+
+
+def _copied(view: View) -> Any:
+    """What is there as plain mappings, to be changed; lists stay what they are."""
+    if view.unknown:
+        return UNKNOWN
+    return {key: _copied(view[key]) for key in view.peek_keys()} if view.is_mapping else view.peek()
 
 
 def has_value_files(resource: Resource) -> bool:

@@ -65,4 +65,3 @@ def _in_brackets(text: str, above: tuple[str, ...]) -> Iterator[Line]:
                 paths.pop()
         else:
             word = token.strip().strip("'\"")
-

@@ -121,8 +121,12 @@ def asks_for_gpu(workload: Workload) -> bool | None:
     A Pod with resource claims may get its GPU through dynamic resource allocation; it counts as asking.
     """
     hidden = False
-    for group in ("containers", "initContainers"):
-        containers = workload.spec[group]
+    groups = [workload.spec[group] for group in ("containers", "initContainers")]
+    if not workload.complete:
+        # KServe's predictor has its model beside the containers of the same Pod.
+        children = (workload.spec[key] for key in workload.spec.peek_keys())
+        groups += [pod["containers"] for child in children for pod in _pods_in_short(child)]
+    for containers in groups:
         hidden = hidden or containers.unknown
         for view in containers.peek_elements():
             names, unknown = gpu_names(view)
