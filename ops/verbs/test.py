@@ -31,7 +31,7 @@ NO_TESTS = 5  # pytest's exit code for "no test was collected"
 
 
 class Tier(StrEnum):
-    """What a tier needs grows: nothing (pure functions and mocks); the SDK's proxies; real processes; the engine; a cluster."""
+    """What a tier needs grows: nothing (pure functions and mocks); the SDK's proxies; processes and servers; the engine; a cluster."""
 
     UNIT = "unit"
     POLICIES = "policies"

@@ -15,7 +15,7 @@ from kubernetes.client.exceptions import ApiException
 
 from ops.acting import ActingKube
 from ops.stacks import Target
-from tests.unit.ops.api_server import kubeconfig
+from tests.processes.ops.api_server import kubeconfig
 
 Sent = list[tuple[str, str, str, Any]]
 

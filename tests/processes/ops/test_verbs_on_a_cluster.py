@@ -20,7 +20,7 @@ from ops.verbs.attempts import cancel, retry
 from ops.verbs.logs import logs
 from ops.verbs.status import status
 from ops.verbs.up import up
-from tests.unit.ops import api_server
+from tests.processes.ops import api_server
 
 BASE = "/api/v1/namespaces/ml-batch"
 LABELS = {"holdfast.dev/run": "run-001", "holdfast.dev/attempt": "1"}

@@ -16,7 +16,7 @@ from ops.kube import Kube
 from ops.observe import RunRef, declared, observe, present
 from ops.runs import Phase
 from ops.stacks import Target
-from tests.unit.ops import api_server
+from tests.processes.ops import api_server
 
 Serve = Callable[..., tuple[Kube, list[str]]]
 
